@@ -1,0 +1,133 @@
+"""Log-in links, API keys, rights and the audit log."""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from accounts import vault
+from accounts.core.roles import Role
+from accounts.models import ApiKey, AuditEntry, LoginLink, User
+
+LOGIN_LINK_LIFE = timedelta(hours=24)
+KEY_MARK = "e2k-"
+INTERNAL_MARK = "e2i-"
+INTERNAL_KEY_SECONDS = 3600
+
+View = Callable[..., HttpResponse]
+
+
+def create_login_link(username: str = "admin") -> str:
+    """Token of a fresh one-time link for an admin, who is created when missing; older links end."""
+    user, created = User.objects.get_or_create(username=username, defaults={"role": Role.ADMIN})
+    if created:
+        user.set_unusable_password()
+        user.save()
+    token = secrets.token_urlsafe(32)
+    LoginLink.objects.filter(user=user, used_at=None).delete()
+    LoginLink.objects.create(
+        user=user, digest=_sha256(token), expires_at=timezone.now() + LOGIN_LINK_LIFE
+    )
+    return token
+
+
+def redeem_login_link(token: str) -> User | None:
+    """The user whom the token logs in, once; None when it is unknown, used or expired."""
+    with transaction.atomic():
+        link = LoginLink.objects.select_for_update().filter(digest=_sha256(token)).first()
+        if link is None or not link.is_usable() or not link.user.is_active:
+            return None
+        link.used_at = timezone.now()
+        link.save(update_fields=["used_at"])
+        return link.user
+
+
+def create_api_key(user: User, name: str, *, max_concurrent: int = 0, days: int | None = None) -> tuple[ApiKey, str]:
+    """A new key and its text, which is not stored and cannot be shown again."""
+    text = KEY_MARK + secrets.token_urlsafe(32)
+    pepper = vault.pepper_id()
+    key = ApiKey.objects.create(
+        user=user,
+        name=name,
+        prefix=text[:12],
+        digest=vault.peppered_digest(text, pepper),
+        pepper=pepper,
+        max_concurrent=max_concurrent,
+        expires_at=timezone.now() + timedelta(days=days) if days else None,
+    )
+    return key, text
+
+
+def revoke_api_key(key: ApiKey) -> None:
+    key.revoked_at = timezone.now()
+    key.save(update_fields=["revoked_at"])
+
+
+def internal_key(user: User, lifetime_seconds: int = INTERNAL_KEY_SECONDS) -> str:
+    """A short-lived signed key with which our own pages call the gateway on behalf of `user`."""
+    body = f"{user.pk}.{int(time.time()) + lifetime_seconds}"
+    pepper = vault.pepper_id()
+    return f"{INTERNAL_MARK}{body}.{pepper}.{vault.peppered_digest(INTERNAL_MARK + body, pepper)}"
+
+
+def internal_key_user_id(text: str) -> int | None:
+    """Id of the user behind an internal key; None when it is malformed, forged or expired."""
+    parts = text.removeprefix(INTERNAL_MARK).split(".")
+    if not text.startswith(INTERNAL_MARK) or len(parts) != 4 or not (parts[0] + parts[1]).isdigit():
+        return None
+    user_id, expires, pepper, signature = parts
+    try:
+        expected = vault.peppered_digest(f"{INTERNAL_MARK}{user_id}.{expires}", pepper)
+    except vault.VaultError:
+        return None
+    if not hmac.compare_digest(expected, signature) or int(expires) < time.time():
+        return None
+    return int(user_id)
+
+
+def audit(
+    user: User | None, action: str, target: object = "", detail: dict[str, Any] | None = None, address: str = ""
+) -> None:
+    """Add one row to the audit log."""
+    AuditEntry.objects.create(
+        user=user,
+        username=user.username if user else "",
+        address=address,
+        action=action,
+        target=str(target)[:200],
+        detail=detail or {},
+    )
+
+
+def client_address(request: HttpRequest) -> str:
+    return str(request.META.get("REMOTE_ADDR", ""))[:45]
+
+
+def _needs(role: Role) -> Callable[[View], View]:
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if not isinstance(request.user, User) or not request.user.may(role):
+                raise PermissionDenied(f"This needs the role {role.value}; ask an admin for it.")
+            return view(request, *args, **kwargs)
+
+        return guarded
+
+    return decorate
+
+
+operator_required = _needs(Role.OPERATOR)
+admin_required = _needs(Role.ADMIN)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

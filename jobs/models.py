@@ -1,0 +1,148 @@
+"""Long work as rows: state, sequence number, heartbeat, checklist and log."""
+
+from typing import Any, Self
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+
+class State(models.TextChoices):
+    PENDING = "pending", "Waiting to start"
+    RUNNING = "running", "Running"
+    SUCCEEDED = "succeeded", "Done"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+    INTERRUPTED = "interrupted", "Interrupted"
+
+
+ACTIVE_STATES = [State.PENDING, State.RUNNING]
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    def active(self) -> Self:
+        return self.filter(state__in=ACTIVE_STATES)
+
+    def about(self, subject: str) -> Self:
+        return self.filter(subject=subject)
+
+
+class Job(models.Model):
+    kind = models.CharField(max_length=80, help_text="name of the Celery task that does it")
+    label = models.CharField(max_length=200, help_text="what a person calls this work")
+    subject = models.CharField(max_length=80, blank=True, db_index=True, help_text='such as "device:3"')
+    params = models.JSONField(default=dict, help_text="ids and options, never a secret")
+    state = models.CharField(max_length=16, choices=State, default=State.PENDING, db_index=True)
+    seq = models.PositiveBigIntegerField(default=0, help_text="grows with every change that a page can see")
+    fraction = models.FloatField(null=True, help_text="0 to 1; empty while unknown")
+    message = models.CharField(max_length=500, blank=True)
+    remaining_seconds = models.FloatField(null=True)
+    error = models.TextField(blank=True)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    cancel_requested = models.BooleanField(default=False)
+    lease = models.CharField(max_length=32, blank=True, help_text="token of the worker that runs it")
+    heartbeat_at = models.DateTimeField(null=True)
+    sent_at = models.DateTimeField(null=True, help_text="last handed to the queue")
+    started_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["kind", "subject"],
+                condition=Q(state__in=["pending", "running"]) & ~Q(subject=""),
+                name="one_active_job_per_subject",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.get_state_display()})"
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in ACTIVE_STATES
+
+    @property
+    def percent(self) -> int | None:
+        return None if self.fraction is None else round(100 * self.fraction)
+
+    def seconds(self) -> float | None:
+        """How long it has run, or ran."""
+        if self.started_at is None:
+            return None
+        return ((self.ended_at or timezone.now()) - self.started_at).total_seconds()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.pk,
+            "label": self.label,
+            "state": self.state,
+            "state_label": self.get_state_display(),
+            "fraction": self.fraction,
+            "message": self.message,
+            "remaining_seconds": self.remaining_seconds,
+            "error": self.error,
+            "attempts": self.attempts,
+            "cancel_requested": self.cancel_requested,
+            "is_active": self.is_active,
+            "started_at": self.started_at.isoformat() if self.started_at else None,
+            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
+        }
+
+
+class JobStep(models.Model):
+    """One line of a job's checklist."""
+
+    class States(models.TextChoices):
+        PENDING = "pending", "To do"
+        RUNNING = "running", "Running"
+        DONE = "done", "Done"
+        FAILED = "failed", "Failed"
+        SKIPPED = "skipped", "Not needed"
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="steps")
+    position = models.PositiveSmallIntegerField()
+    key = models.CharField(max_length=120)
+    label = models.CharField(max_length=300)
+    state = models.CharField(max_length=16, choices=States, default=States.PENDING)
+    detail = models.TextField(blank=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["position"]
+        constraints = [models.UniqueConstraint(fields=["job", "key"], name="one_step_per_key")]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "label": self.label,
+            "position": self.position,
+            "state": self.state,
+            "state_label": self.get_state_display(),
+            "detail": self.detail,
+            "started_at": self.started_at.isoformat() if self.started_at else None,
+            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
+        }
+
+
+class JobLine(models.Model):
+    """One line of a job's log."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="lines")
+    seq = models.PositiveBigIntegerField()
+    at = models.DateTimeField()
+    text = models.TextField()
+
+    class Meta:
+        ordering = ["seq"]
+        constraints = [models.UniqueConstraint(fields=["job", "seq"], name="one_line_per_seq")]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"seq": self.seq, "at": self.at.isoformat(), "text": self.text}

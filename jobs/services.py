@@ -1,0 +1,118 @@
+"""Start, watch and cancel long work."""
+
+from datetime import timedelta
+from typing import Any
+
+from celery import current_app
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from accounts.models import User
+from jobs import events
+from jobs.models import ACTIVE_STATES, Job, State
+
+LEASE_SECONDS = 15.0
+RESEND_SECONDS = 30.0
+MAX_ATTEMPTS = 3
+SNAPSHOT_LINES = 500
+
+
+class AlreadyRunning(Exception):
+    """The same work on the same thing is under way; `job` is it."""
+
+    def __init__(self, job: Job) -> None:
+        who = job.started_by.username if job.started_by else "the system"
+        age = (timezone.now() - job.created_at).total_seconds()
+        super().__init__(f"“{job.label}” is already running, started by {who} {age:.0f} s ago.")
+        self.job = job
+
+
+def start(kind: str, params: dict[str, Any], user: User | None, *, label: str, subject: str = "") -> Job:
+    """Record the job and hand it to a worker once the transaction is committed.
+
+    Raises AlreadyRunning when an active job of this kind has the same non-empty subject.
+    """
+    try:
+        with transaction.atomic():
+            job = Job.objects.create(kind=kind, params=params, started_by=user, label=label, subject=subject)
+    except IntegrityError:
+        running = Job.objects.active().filter(kind=kind, subject=subject).first()
+        if running is None:
+            return start(kind, params, user, label=label, subject=subject)
+        raise AlreadyRunning(running) from None
+    transaction.on_commit(lambda: send(job))
+    return job
+
+
+def send(job: Job) -> None:
+    """Hand a pending job to the queue; when the queue is down the reaper sends it later."""
+    try:
+        current_app.send_task(job.kind, [job.pk], ignore_result=True, retry=False)
+    except OperationalError:
+        return
+    Job.objects.filter(pk=job.pk).update(sent_at=timezone.now())
+
+
+def cancel(job: Job) -> None:
+    """Ask a running job to stop (it does within two seconds); a waiting one ends at once."""
+    now = timezone.now()
+    waiting = Job.objects.filter(pk=job.pk, state=State.PENDING)
+    if waiting.update(state=State.CANCELLED, cancel_requested=True, ended_at=now, seq=job.seq + 1):
+        _announce(job)
+    else:
+        Job.objects.filter(pk=job.pk, state=State.RUNNING).update(cancel_requested=True)
+
+
+def reap() -> None:
+    """Give jobs whose worker went silent to another one, and resend those the queue lost."""
+    now = timezone.now()
+    silent = Job.objects.filter(state=State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=LEASE_SECONDS))
+    for job in silent:
+        _take_back(job)
+    lost = now - timedelta(seconds=RESEND_SECONDS)
+    for job in Job.objects.filter(state=State.PENDING, created_at__lt=now - timedelta(seconds=5)):
+        if job.sent_at is None or job.sent_at < lost:
+            send(job)
+
+
+def _take_back(job: Job) -> None:
+    now = timezone.now()
+    change: dict[str, Any] = {"lease": "", "seq": job.seq + 1}
+    if job.cancel_requested:
+        change |= {"state": State.CANCELLED, "ended_at": now}
+    elif job.attempts >= MAX_ATTEMPTS:
+        error = f"Its worker was lost {job.attempts} times, so it was not started again. See the worker's log."
+        change |= {"state": State.INTERRUPTED, "ended_at": now, "error": error}
+    else:
+        change |= {"state": State.PENDING, "message": "The worker was lost; starting again"}
+    if Job.objects.filter(pk=job.pk, state=State.RUNNING, lease=job.lease).update(**change):
+        _announce(job)
+        if change["state"] == State.PENDING:
+            send(job)
+
+
+def _announce(job: Job) -> None:
+    job.refresh_from_db()
+    events.publish(job.pk, [{"type": "job", "seq": job.seq, "job": job.to_dict()}])
+
+
+def existing_job_id(job_id: int) -> int | None:
+    return Job.objects.filter(pk=job_id).values_list("pk", flat=True).first()
+
+
+def snapshot(job_id: int) -> dict[str, Any]:
+    """Everything a page needs to show the job as it stands, with the sequence number it is true at."""
+    job = Job.objects.get(pk=job_id)
+    lines = list(job.lines.order_by("-seq")[:SNAPSHOT_LINES])[::-1]
+    return {
+        "type": "snapshot",
+        "seq": job.seq,
+        "job": job.to_dict(),
+        "steps": [step.to_dict() for step in job.steps.all()],
+        "lines": [line.to_dict() for line in lines],
+    }
+
+
+def active_for(subject: str) -> Job | None:
+    return Job.objects.filter(subject=subject, state__in=ACTIVE_STATES).first()
