@@ -31,7 +31,9 @@ class Progress:
         self._cancelled = threading.Event()
         self._lost = threading.Event()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name=f"job-{job.pk}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop, name=f"job-{job.pk}", daemon=True
+        )
 
     def open(self) -> None:
         with self._lock:
@@ -45,9 +47,15 @@ class Progress:
         else:
             with self._lock:
                 self._end_steps(state)
-                self.job.state, self.job.error, self.job.ended_at = state, error, timezone.now()
+                self.job.state, self.job.error, self.job.ended_at = (
+                    state,
+                    error,
+                    timezone.now(),
+                )
                 self.job.remaining_seconds = None
-                self.job.fraction = 1.0 if state == State.SUCCEEDED else self.job.fraction
+                self.job.fraction = (
+                    1.0 if state == State.SUCCEEDED else self.job.fraction
+                )
                 self._announce()
         self._closing.set()
         self._thread.join()
@@ -60,7 +68,10 @@ class Progress:
             raise Cancelled
 
     def report(
-        self, message: str, fraction: float | None = None, remaining_seconds: float | None = None
+        self,
+        message: str,
+        fraction: float | None = None,
+        remaining_seconds: float | None = None,
     ) -> None:
         with self._lock:
             self.job.message = message[:500]
@@ -70,7 +81,9 @@ class Progress:
 
     def log(self, text: str) -> None:
         with self._lock:
-            line = JobLine(job=self.job, seq=self._next_seq(), at=timezone.now(), text=text)
+            line = JobLine(
+                job=self.job, seq=self._next_seq(), at=timezone.now(), text=text
+            )
             self._lines.append(line)
             self._items.append({"type": "line", **line.to_dict()})
 
@@ -86,7 +99,11 @@ class Progress:
             if step is None:
                 step = JobStep(job=self.job, key=key, position=len(self._steps))
                 self._steps[key] = step
-            step.label, step.state, step.detail = label[:300], JobStep.States.PENDING, ""
+            step.label, step.state, step.detail = (
+                label[:300],
+                JobStep.States.PENDING,
+                "",
+            )
             step.started_at = step.ended_at = None
             self._mark(step)
 
@@ -124,11 +141,15 @@ class Progress:
 
     def _announce(self) -> None:
         self._items = [item for item in self._items if item["type"] != "job"]
-        self._items.append({"type": "job", "seq": self._next_seq(), "job": self.job.to_dict()})
+        self._items.append(
+            {"type": "job", "seq": self._next_seq(), "job": self.job.to_dict()}
+        )
 
     def _mark(self, step: JobStep) -> None:
         self._dirty_steps.add(step.key)
-        self._items.append({"type": "step", "seq": self._next_seq(), "step": step.to_dict()})
+        self._items.append(
+            {"type": "step", "seq": self._next_seq(), "step": step.to_dict()}
+        )
 
     def _loop(self) -> None:
         waited = HEARTBEAT_SECONDS
@@ -160,14 +181,28 @@ class Progress:
             events.publish(self.job.pk, items)
 
     def _row(self) -> dict[str, Any]:
-        names = ["state", "seq", "fraction", "message", "remaining_seconds", "error", "ended_at"]
-        return {name: getattr(self.job, name) for name in names} | {"heartbeat_at": timezone.now()}
+        names = [
+            "state",
+            "seq",
+            "fraction",
+            "message",
+            "remaining_seconds",
+            "error",
+            "ended_at",
+        ]
+        return {name: getattr(self.job, name) for name in names} | {
+            "heartbeat_at": timezone.now()
+        }
 
-    def _write(self, row: dict[str, Any], steps: list[JobStep], lines: list[JobLine]) -> bool:
+    def _write(
+        self, row: dict[str, Any], steps: list[JobStep], lines: list[JobLine]
+    ) -> bool:
         """Save under our lease; False when the lease is gone and nothing was written."""
         if self._lost.is_set():
             return False
-        mine = Job.objects.filter(pk=self.job.pk, lease=self.job.lease, state=State.RUNNING)
+        mine = Job.objects.filter(
+            pk=self.job.pk, lease=self.job.lease, state=State.RUNNING
+        )
         cancel_requested = mine.values_list("cancel_requested", flat=True).first()
         if not mine.update(**row):
             self._lost.set()
@@ -179,7 +214,9 @@ class Progress:
         JobLine.objects.bulk_create(lines)
         return True
 
-    def _put_back(self, items: list[dict[str, Any]], lines: list[JobLine], steps: list[JobStep]) -> None:
+    def _put_back(
+        self, items: list[dict[str, Any]], lines: list[JobLine], steps: list[JobStep]
+    ) -> None:
         with self._lock:
             self._items = items + self._items
             self._lines = lines + self._lines

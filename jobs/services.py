@@ -24,18 +24,29 @@ class AlreadyRunning(Exception):
     def __init__(self, job: Job) -> None:
         who = job.started_by.username if job.started_by else "the system"
         age = (timezone.now() - job.created_at).total_seconds()
-        super().__init__(f"“{job.label}” is already running, started by {who} {age:.0f} s ago.")
+        super().__init__(
+            f"“{job.label}” is already running, started by {who} {age:.0f} s ago."
+        )
         self.job = job
 
 
-def start(kind: str, params: dict[str, Any], user: User | None, *, label: str, subject: str = "") -> Job:
+def start(
+    kind: str,
+    params: dict[str, Any],
+    user: User | None,
+    *,
+    label: str,
+    subject: str = "",
+) -> Job:
     """Record the job and hand it to a worker once the transaction is committed.
 
     Raises AlreadyRunning when an active job of this kind has the same non-empty subject.
     """
     try:
         with transaction.atomic():
-            job = Job.objects.create(kind=kind, params=params, started_by=user, label=label, subject=subject)
+            job = Job.objects.create(
+                kind=kind, params=params, started_by=user, label=label, subject=subject
+            )
     except IntegrityError:
         running = Job.objects.active().filter(kind=kind, subject=subject).first()
         if running is None:
@@ -58,7 +69,9 @@ def cancel(job: Job) -> None:
     """Ask a running job to stop (it does within two seconds); a waiting one ends at once."""
     now = timezone.now()
     waiting = Job.objects.filter(pk=job.pk, state=State.PENDING)
-    if waiting.update(state=State.CANCELLED, cancel_requested=True, ended_at=now, seq=job.seq + 1):
+    if waiting.update(
+        state=State.CANCELLED, cancel_requested=True, ended_at=now, seq=job.seq + 1
+    ):
         _announce(job)
     else:
         Job.objects.filter(pk=job.pk, state=State.RUNNING).update(cancel_requested=True)
@@ -67,11 +80,15 @@ def cancel(job: Job) -> None:
 def reap() -> None:
     """Give jobs whose worker went silent to another one, and resend those the queue lost."""
     now = timezone.now()
-    silent = Job.objects.filter(state=State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=LEASE_SECONDS))
+    silent = Job.objects.filter(
+        state=State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=LEASE_SECONDS)
+    )
     for job in silent:
         _take_back(job)
     lost = now - timedelta(seconds=RESEND_SECONDS)
-    for job in Job.objects.filter(state=State.PENDING, created_at__lt=now - timedelta(seconds=5)):
+    for job in Job.objects.filter(
+        state=State.PENDING, created_at__lt=now - timedelta(seconds=5)
+    ):
         if job.sent_at is None or job.sent_at < lost:
             send(job)
 
@@ -85,8 +102,13 @@ def _take_back(job: Job) -> None:
         error = f"Its worker was lost {job.attempts} times, so it was not started again. See the worker's log."
         change |= {"state": State.INTERRUPTED, "ended_at": now, "error": error}
     else:
-        change |= {"state": State.PENDING, "message": "The worker was lost; starting again"}
-    if Job.objects.filter(pk=job.pk, state=State.RUNNING, lease=job.lease).update(**change):
+        change |= {
+            "state": State.PENDING,
+            "message": "The worker was lost; starting again",
+        }
+    if Job.objects.filter(pk=job.pk, state=State.RUNNING, lease=job.lease).update(
+        **change
+    ):
         _announce(job)
         if change["state"] == State.PENDING:
             send(job)

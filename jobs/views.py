@@ -15,7 +15,9 @@ PAGE_SIZE = 50
 
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    jobs = Paginator(Job.objects.select_related("started_by"), PAGE_SIZE).get_page(request.GET.get("page"))
+    jobs = Paginator(Job.objects.select_related("started_by"), PAGE_SIZE).get_page(
+        request.GET.get("page")
+    )
     return render(request, "jobs/index.html", {"jobs": jobs})
 
 
@@ -30,7 +32,13 @@ def detail(request: HttpRequest, job_id: int) -> HttpResponse:
 def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
     job = get_object_or_404(Job, pk=job_id)
     services.cancel(job)
-    audit(request.user, "job.cancelled", job.label, {"job": job.pk}, client_address(request))
+    audit(
+        request.user,
+        "job.cancelled",
+        job.label,
+        {"job": job.pk},
+        client_address(request),
+    )
     back = request.POST.get("next", "")
     if not url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()}):
         return redirect("jobs:detail", job.pk)

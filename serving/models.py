@@ -4,7 +4,6 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
 
 from accounts.models import ApiKey
 from accounts.vault import EncryptedTextField
@@ -28,9 +27,15 @@ class Deployment(models.Model):
         STOPPED = "stopped", "Stopped"
         FAILED = "failed", "Failed"
 
-    plan_run = models.ForeignKey(PlanRun, null=True, on_delete=models.SET_NULL, related_name="deployments")
-    model = models.ForeignKey(LanguageModel, on_delete=models.PROTECT, related_name="deployments")
-    name = models.CharField(max_length=200, help_text="how the endpoint names the model")
+    plan_run = models.ForeignKey(
+        PlanRun, null=True, on_delete=models.SET_NULL, related_name="deployments"
+    )
+    model = models.ForeignKey(
+        LanguageModel, on_delete=models.PROTECT, related_name="deployments"
+    )
+    name = models.CharField(
+        max_length=200, help_text="how the endpoint names the model"
+    )
     plan = models.JSONField(help_text="e2llm-plan/1, frozen")
     cluster = models.JSONField(help_text="e2llm-cluster/1, frozen")
     wanted = models.CharField(max_length=16, choices=Wanted, default=Wanted.RUNNING)
@@ -38,17 +43,14 @@ class Deployment(models.Model):
     state_reason = models.TextField(blank=True)
     context_tokens = models.PositiveIntegerField(help_text="context of one slot")
     handover_on = models.BooleanField(default=True)
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["-id"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["wanted"], condition=Q(wanted="running"), name="one_wanted_deployment"
-            )
-        ]
 
     def __str__(self) -> str:
         return f"{self.name} #{self.pk}"
@@ -75,21 +77,29 @@ class Replica(models.Model):
         FAILED = "failed", "Failed"
         STOPPED = "stopped", "Stopped"
 
-    deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="replicas")
+    deployment = models.ForeignKey(
+        Deployment, on_delete=models.CASCADE, related_name="replicas"
+    )
     index = models.PositiveSmallIntegerField(help_text="position in the plan")
     role = models.CharField(max_length=8, choices=Roles)
     slots = models.PositiveSmallIntegerField()
     state = models.CharField(max_length=16, choices=States, default=States.WAITING)
     state_reason = models.TextField(blank=True)
     restarts = models.PositiveSmallIntegerField(default=0)
-    host = models.GenericIPAddressField(protocol="IPv4", null=True, help_text="where the master's HTTP answers")
+    host = models.GenericIPAddressField(
+        protocol="IPv4", null=True, help_text="where the master's HTTP answers"
+    )
     port = models.PositiveIntegerField(null=True)
     api_key = EncryptedTextField(help_text="random key that the master asks for")
     ready_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["deployment", "index"]
-        constraints = [models.UniqueConstraint(fields=["deployment", "index"], name="one_replica_per_index")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["deployment", "index"], name="one_replica_per_index"
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.get_role_display()} {self.index + 1} of {self.deployment}"
@@ -97,7 +107,10 @@ class Replica(models.Model):
     @property
     def label(self) -> str:
         """Short name on charts and in answers: role letter, number and devices, such as `D2 (box-1, box-2)`."""
-        devices = [stage["device"] for stage in self.deployment.plan["replicas"][self.index]["stages"]]
+        devices = [
+            stage["device"]
+            for stage in self.deployment.plan["replicas"][self.index]["stages"]
+        ]
         return f"{self.role[0].upper()}{self.index + 1} ({', '.join(devices)})"
 
 
@@ -116,20 +129,34 @@ class ManagedProcess(models.Model):
         STOPPED = "stopped", "Stopped"
         UNKNOWN = "unknown", "Host not reachable"
 
-    replica = models.ForeignKey(Replica, on_delete=models.CASCADE, related_name="processes")
-    device = models.ForeignKey(Device, null=True, on_delete=models.SET_NULL, related_name="processes")
+    replica = models.ForeignKey(
+        Replica, on_delete=models.CASCADE, related_name="processes"
+    )
+    device = models.ForeignKey(
+        Device, null=True, on_delete=models.SET_NULL, related_name="processes"
+    )
     kind = models.CharField(max_length=8, choices=Kinds)
-    marker = models.CharField(max_length=32, unique=True, help_text="in the environment and the alias of the process")
+    marker = models.CharField(
+        max_length=32,
+        unique=True,
+        help_text="in the environment and the alias of the process",
+    )
     argv = models.JSONField(default=list, help_text="the command line, without secrets")
     port = models.PositiveIntegerField(null=True)
     run_folder = models.TextField(blank=True)
     slot_folder = models.TextField(blank=True)
     pid = models.PositiveIntegerField(null=True)
-    start_ticks = models.CharField(max_length=64, blank=True, help_text="start time as the host's kernel gives it")
+    start_ticks = models.CharField(
+        max_length=64, blank=True, help_text="start time as the host's kernel gives it"
+    )
     boot_id = models.CharField(max_length=64, blank=True)
     state = models.CharField(max_length=16, choices=States, default=States.WANTED)
-    exit_reason = models.TextField(blank=True, help_text="exit status and last log lines")
-    measured = models.JSONField(default=dict, help_text="buffer sizes read back from the load log")
+    exit_reason = models.TextField(
+        blank=True, help_text="exit status and last log lines"
+    )
+    measured = models.JSONField(
+        default=dict, help_text="buffer sizes read back from the load log"
+    )
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 
@@ -152,13 +179,20 @@ class Launch(models.Model):
         READY = "ready", "Ready"
         ENDED = "ended", "Ended"
 
-    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="launch", help_text="prepares and plans")
+    job = models.OneToOneField(
+        Job,
+        on_delete=models.CASCADE,
+        related_name="launch",
+        help_text="prepares and plans",
+    )
     model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE)
     devices = models.ManyToManyField(Device)
     workload = models.JSONField(help_text="workload part of the cluster file")
     policy = models.JSONField(help_text="policy part of the cluster file")
     stage = models.CharField(max_length=16, choices=Stages, default=Stages.PREPARING)
-    deploys_unasked = models.BooleanField(default=False, help_text="the confirm was given at the start")
+    deploys_unasked = models.BooleanField(
+        default=False, help_text="the confirm was given at the start"
+    )
     plan_run = models.ForeignKey(PlanRun, null=True, on_delete=models.SET_NULL)
     deployment = models.ForeignKey(Deployment, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -184,25 +218,37 @@ class RequestSample(models.Model):
         FALLBACK = "fallback", "Fell back to a plain prompt"
 
     request_id = models.CharField(max_length=40, unique=True)
-    deployment = models.ForeignKey(Deployment, null=True, on_delete=models.SET_NULL, related_name="requests")
+    deployment = models.ForeignKey(
+        Deployment, null=True, on_delete=models.SET_NULL, related_name="requests"
+    )
     api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL)
     received_at = models.DateTimeField(db_index=True)
     outcome = models.CharField(max_length=16, choices=Outcomes)
     status = models.PositiveSmallIntegerField(help_text="HTTP status of the answer")
     error = models.CharField(max_length=500, blank=True)
     is_stream = models.BooleanField(default=False)
-    prefill_replica = models.ForeignKey(Replica, null=True, on_delete=models.SET_NULL, related_name="prefilled")
-    decode_replica = models.ForeignKey(Replica, null=True, on_delete=models.SET_NULL, related_name="decoded")
-    handover = models.CharField(max_length=16, choices=Handovers, default=Handovers.NONE)
+    prefill_replica = models.ForeignKey(
+        Replica, null=True, on_delete=models.SET_NULL, related_name="prefilled"
+    )
+    decode_replica = models.ForeignKey(
+        Replica, null=True, on_delete=models.SET_NULL, related_name="decoded"
+    )
+    handover = models.CharField(
+        max_length=16, choices=Handovers, default=Handovers.NONE
+    )
     handover_error = models.CharField(max_length=300, blank=True)
     handover_bytes = models.BigIntegerField(null=True)
     prompt_tokens = models.PositiveIntegerField(null=True)
     cached_tokens = models.PositiveIntegerField(null=True)
     output_tokens = models.PositiveIntegerField(null=True)
     queued_seconds = models.FloatField(null=True, help_text="until a slot was bound")
-    prefill_seconds = models.FloatField(null=True, help_text="prompt processing on the prefill replica")
+    prefill_seconds = models.FloatField(
+        null=True, help_text="prompt processing on the prefill replica"
+    )
     handover_seconds = models.FloatField(null=True, help_text="save, move and restore")
-    first_token_seconds = models.FloatField(null=True, help_text="received to first token: TTFT")
+    first_token_seconds = models.FloatField(
+        null=True, help_text="received to first token: TTFT"
+    )
     total_seconds = models.FloatField(help_text="received to last byte")
 
     class Meta:
@@ -229,8 +275,12 @@ class TrafficSample(models.Model):
     waiting = models.PositiveIntegerField(help_text="requests in the queue")
     running = models.PositiveIntegerField()
     slots = models.PositiveIntegerField()
-    output_tokens = models.PositiveIntegerField(help_text="tokens sent since the sample before")
-    replicas = models.JSONField(default=list, help_text="[{replica, waiting, running, slots}]")
+    output_tokens = models.PositiveIntegerField(
+        help_text="tokens sent since the sample before"
+    )
+    replicas = models.JSONField(
+        default=list, help_text="[{replica, waiting, running, slots}]"
+    )
 
     class Meta:
         ordering = ["-at"]
