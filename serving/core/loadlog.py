@@ -1,0 +1,44 @@
+"""What a llama-server says about its own placement while it loads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from serving.core.commands import ExpectedBuffer
+
+BUFFER_LINE = re.compile(
+    r": +(?P<device>\S+) +(?P<what>model|KV|compute) buffer size = +(?P<mebibytes>[\d.]+) MiB"
+)
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Bytes that one llama.cpp device holds after the load."""
+
+    model_bytes: int = 0
+    kv_bytes: int = 0
+    compute_bytes: int = 0
+
+
+def buffers(log: str) -> dict[str, Buffers]:
+    """Device name -> bytes; the several buffers of one device (mapped, repacked, two KV kinds) are added up."""
+    found: dict[str, dict[str, int]] = {}
+    for match in BUFFER_LINE.finditer(log):
+        device = re.sub(r"^CPU_\w+$|^AMX$", "CPU", match["device"])
+        sizes = found.setdefault(device, {"model": 0, "KV": 0, "compute": 0})
+        sizes[match["what"]] += round(float(match["mebibytes"]) * MEBIBYTE)
+    return {device: Buffers(sizes["model"], sizes["KV"], sizes["compute"]) for device, sizes in found.items()}
+
+
+def missing_devices(log: str, expected: Sequence[ExpectedBuffer]) -> list[str]:
+    """Devices of the plan that hold no weights or no KV cache: an old master goes on without a lost worker."""
+    found = buffers(log)
+    absent = []
+    for buffer in expected:
+        sizes = found.get(buffer.log_name, Buffers())
+        if not (sizes.model_bytes and sizes.kv_bytes) and buffer.log_name not in absent:
+            absent.append(buffer.log_name)
+    return absent
