@@ -103,7 +103,7 @@ class Options:
 def replica_commands(
     plan: Mapping[str, Any], model: ModelFacts, hosts: Mapping[str, HostFacts]
 ) -> tuple[ReplicaCommands, ...]:
-    """Every replica of an `e2llm-plan/1` document as processes; `hosts` is keyed by the plan's device names."""
+    """Every replica of an `e2llm-plan/1` document as processes; `hosts` is keyed by its device names."""
     handover = plan["mode"] == "disaggregated" and not model.recurrent
     check_addresses(plan, hosts)
     return tuple(

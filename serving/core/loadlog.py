@@ -24,7 +24,7 @@ class Buffers:
 
 
 def buffers(log: str) -> dict[str, Buffers]:
-    """Device name -> bytes; the several buffers of one device (mapped, repacked, two KV kinds) are added up."""
+    """Device name -> bytes; the several buffers of one device are added up."""
     found: dict[str, dict[str, int]] = {}
     for match in BUFFER_LINE.finditer(log):
         device = re.sub(r"^CPU_\w+$|^AMX$", "CPU", match["device"])
@@ -34,7 +34,7 @@ def buffers(log: str) -> dict[str, Buffers]:
 
 
 def missing_devices(log: str, expected: Sequence[ExpectedBuffer]) -> list[str]:
-    """Devices of the plan that hold no weights or no KV cache: an old master goes on without a lost worker."""
+    """Devices of the plan without weights or KV cache: an old master goes on without a lost worker."""
     found = buffers(log)
     absent = []
     for buffer in expected:

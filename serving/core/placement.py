@@ -28,8 +28,8 @@ class Gpu:
 class HostFacts:
     """What has to be known of one device of the plan before a process can be started on it.
 
-    `port` is the HTTP port of a master and the RPC port of a worker. `flags` are the option names that this build
-    of llama-server prints in its help.
+    `port` is the HTTP port of a master and the RPC port of a worker. `flags` are the option names that
+    this build of llama-server prints in its help.
     """
 
     device: str
@@ -69,7 +69,7 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class Piece:
-    """Neighbouring blocks on one llama.cpp device; `experts_in_ram` of them keep their experts on the host's CPU."""
+    """Neighbouring blocks on one llama.cpp device; `experts_in_ram` of them keep their experts in RAM."""
 
     device: str
     backend: str
@@ -118,7 +118,7 @@ def host_pieces(stage: Mapping[str, Any], host: HostFacts, offload: Offload) -> 
 
 @dataclass(frozen=True)
 class Layout:
-    """One replica on its hosts: the pieces in the order llama.cpp walks them (master's CPU, workers, master's GPUs)."""
+    """One replica on its hosts; pieces in the order llama.cpp walks them: master's CPU, workers, its GPUs."""
 
     master: HostFacts
     workers: tuple[HostFacts, ...]
@@ -137,14 +137,14 @@ class Layout:
         return names
 
     def buffer_name(self, device: str, backend: str) -> str:
-        """A buffer as the load log names it; on a worker it is counted inside its server, unlike in --device."""
+        """A buffer as the load log names it; a worker's is counted inside its server, unlike in --device."""
         if device == self.master.device:
             return backend
         worker = next(worker for worker in self.workers if worker.device == device)
         return f"RPC{self.exposed(worker).index(backend)}[{worker.endpoint}]"
 
     def offloaded_shares(self) -> tuple[list[str], list[int]]:
-        """Device names and block counts for --device and --tensor-split; the sum is what --n-gpu-layers must say.
+        """Names for --device and block counts for --tensor-split; --n-gpu-layers must be their sum.
 
         llama.cpp deals out the output layer as one more block, so the last device gets one more.
         """

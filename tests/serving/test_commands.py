@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +13,13 @@ from serving.core.commands import ModelFacts, ReplicaCommands, replica_commands
 from serving.core.placement import BadLaunch, Gpu, HostFacts
 
 FLAGS = frozenset(
-    "--model --alias --host --port --api-key-file --threads --offline --cors-origins --no-cors-credentials --metrics "
-    "--log-verbosity --fit --rpc --device --n-gpu-layers --tensor-split --override-tensor --parallel --ctx-size "
-    "--batch-size --flash-attn --cache-ram --ctx-checkpoints --kv-unified --no-ui --slot-save-path --swa-full "
-    "--path".split()
+    "--model --alias --host --port --api-key-file --threads --offline --cors-origins --no-cors-credentials "
+    "--metrics --log-verbosity --fit --rpc --device --n-gpu-layers --tensor-split --override-tensor --parallel "
+    "--ctx-size --batch-size --flash-attn --cache-ram --ctx-checkpoints --kv-unified --no-ui "
+    "--slot-save-path --swa-full --path".split()
 )
+
+Case = tuple[dict[str, Any], list[HostFacts], ModelFacts]
 
 
 def host(name: str, number: int, gpus: int = 0, flags: frozenset[str] = FLAGS) -> HostFacts:
@@ -156,7 +158,7 @@ def test_an_option_the_plan_cannot_do_without_is_named() -> None:
 @pytest.mark.parametrize("address", ["host.lab", "::1", "0.0.0.0", "10.0.0.1:80"])
 def test_only_a_plain_cluster_address_is_taken(address: str) -> None:
     with pytest.raises(BadLaunch):
-        HostFacts("a", address, 1, (), 1, "/s", "/r", "/m", FLAGS, "e2llm-0", "/run", "/slots")
+        replace(host("a", 1), address=address)
 
 
 def test_two_processes_on_one_port_are_refused() -> None:
@@ -174,7 +176,7 @@ def test_secrets_stay_out_of_the_command_line() -> None:
 
 
 @st.composite
-def replicas(draw: st.DrawFn) -> tuple[dict[str, Any], list[HostFacts], ModelFacts]:
+def replicas(draw: st.DrawFn) -> Case:
     count = draw(st.integers(1, 6))
     master = draw(st.integers(0, count - 1))
     hosts, stages = [], []
@@ -194,7 +196,7 @@ def replicas(draw: st.DrawFn) -> tuple[dict[str, Any], list[HostFacts], ModelFac
 
 
 def dealt_by_llama(n_blocks: int, offloaded: int, shares: list[int]) -> list[int]:
-    """llama.cpp's own rule: the device of a layer is where its fraction falls in the running sum of the split."""
+    """llama.cpp's own rule: a layer goes where its fraction falls in the running sum of the split."""
     counts = [0] * len(shares)
     for layer in range(offloaded):
         position = layer * sum(shares) / offloaded
@@ -204,7 +206,7 @@ def dealt_by_llama(n_blocks: int, offloaded: int, shares: list[int]) -> list[int
 
 @given(replicas())
 def test_every_plan_lands_exactly_where_it_says(
-    case: tuple[dict[str, Any], list[HostFacts], ModelFacts],
+    case: Case,
 ) -> None:
     plan, hosts, model = case
     replica = build(plan, hosts, model)
@@ -228,7 +230,7 @@ def test_every_plan_lands_exactly_where_it_says(
 
 @given(replicas())
 def test_block_ranges_cover_the_model_without_gaps(
-    case: tuple[dict[str, Any], list[HostFacts], ModelFacts],
+    case: Case,
 ) -> None:
     plan, hosts, model = case
     replica = build(plan, hosts, model)
@@ -242,8 +244,6 @@ def test_block_ranges_cover_the_model_without_gaps(
 
 
 def test_a_quoted_model_path_stays_one_argument() -> None:
-    odd = HostFacts(
-        "a", "10.0.0.1", 1, (), 1, "/s", "/r", "/m o'd/$(x).gguf", FLAGS, "e2llm-0", "/run", "/slots"
-    )
+    odd = replace(host("a", 1), model_path="/m o'd/$(x).gguf")
     argv = build(one("mixed", stage("a", 3, master=True)), [odd], ModelFacts(3, 64)).master.argv
-    assert value(argv, "--model") == str(Path("/m o'd/$(x).gguf"))
+    assert value(argv, "--model") == "/m o'd/$(x).gguf"
