@@ -1,0 +1,167 @@
+"""From the sections of a probe to what a device has and how much of its memory a plan may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from inventory.core import parsers
+from inventory.core.parsers import MIB, Accelerator, Section, text_of
+
+GIB = 1024 * MIB
+UNIFIED_NAMES = ("apple", "gb10", "orin", "tegra", "xavier", "thor")
+GPU_RESERVE_FRACTION, GPU_RESERVE_BYTES = 0.05, 512 * MIB
+RAM_RESERVE_FRACTION, RAM_RESERVE_BYTES = 0.10, GIB
+METAL_FRACTION_SMALL, METAL_FRACTION_LARGE, METAL_LARGE_BYTES = 0.66, 0.75, 36 * GIB
+
+
+@dataclass(frozen=True)
+class UsableMemory:
+    """Bytes a plan may use in the main and in the second pool, and how they were worked out."""
+
+    gpu_bytes: int
+    ram_bytes: int
+    text: str
+
+
+def hardware_of(found: dict[str, Section]) -> dict[str, Any]:
+    """Everything the probe learned about the machine; `sources` names where each number was read."""
+    is_mac = text_of(found, "uname").startswith("Darwin")
+    facts = _mac(found) if is_mac else _linux(found)
+    gpus = parsers.list_devices(text_of(found, "llama_devices"))
+    seen_by_system = _system_cards(found)
+    facts["gpus"] = [gpu.to_dict() for gpu in gpus]
+    facts["system_gpus"] = [card.to_dict() for card in seen_by_system]
+    facts["is_unified"] = is_mac or any(_is_unified(card) for card in [*gpus, *seen_by_system])
+    facts["addresses"] = parsers.addresses(text_of(found, "addresses"))
+    facts["disk_free_bytes"] = parsers.free_disk(text_of(found, "disk"))
+    facts["on_battery"] = parsers.on_battery(text_of(found, "power"))
+    facts["tools"] = text_of(found, "tools").split()
+    facts["home"] = text_of(found, "home").strip()
+    facts["has_our_processes"] = bool(text_of(found, "ours").strip())
+    facts["driver"] = text_of(found, "driver").strip().splitlines()[0] if text_of(found, "driver").strip() else ""
+    facts["sources"]["gpus"] = "llama-server --list-devices"
+    facts["warnings"] = _warnings(gpus, seen_by_system, facts)
+    return facts
+
+
+def usable_memory(hardware: dict[str, Any]) -> UsableMemory:
+    """A CPU-only or unified-memory machine is one pool; a machine with its own GPU memory has RAM beside it."""
+    ram, ram_text = _ram_usable(hardware)
+    gpus = hardware["gpus"]
+    if not gpus:
+        return UsableMemory(ram, 0, f"no GPU: one pool of RAM, {ram_text}")
+    if hardware["is_unified"]:
+        limit = hardware.get("metal_limit_bytes") or gpus[0]["total_bytes"] or ram
+        usable = min(limit, max(ram, 0)) if hardware["memory_total_bytes"] else limit
+        return UsableMemory(usable, 0, f"unified memory: the smaller of the GPU limit {_gb(limit)} and {ram_text}")
+    total, source = _smallest_total(hardware)
+    reserve = max(int(total * GPU_RESERVE_FRACTION), GPU_RESERVE_BYTES)
+    usable = total - reserve
+    free = gpus[0]["free_bytes"]
+    text = f"GPU: {_gb(total)} ({source}) less {_gb(reserve)} in reserve"
+    if not hardware["has_our_processes"] and free is not None and free < usable:
+        usable, text = free, f"GPU: {_gb(free)} free at the probe, other programs hold the rest of {_gb(total)}"
+    return UsableMemory(max(usable, 0), ram, f"{text}; RAM beside it: {ram_text}")
+
+
+def _linux(found: dict[str, Section]) -> dict[str, Any]:
+    memory = parsers.meminfo(text_of(found, "meminfo"))
+    release = parsers.key_values(text_of(found, "os_release"), "=")
+    model, features = parsers.cpuinfo(text_of(found, "cpuinfo"))
+    limit = _cgroup_limit(text_of(found, "cgroup"))
+    total = memory.get("MemTotal", 0)
+    source = "/proc/meminfo"
+    if limit is not None and limit < total:
+        total, source = limit, "cgroup memory limit"
+    cores = text_of(found, "cores").strip()
+    return {
+        "os": release.get("PRETTY_NAME") or text_of(found, "uname"),
+        "kernel": text_of(found, "uname"),
+        "cpu_model": model or text_of(found, "uname").split(" ")[-1],
+        "cpu_features": features,
+        "cores": int(cores) if cores.isdigit() else 1,
+        "memory_total_bytes": total,
+        "memory_available_bytes": min(memory.get("MemAvailable", memory.get("MemFree", 0)), total),
+        "metal_limit_bytes": None,
+        "boot_id": text_of(found, "boot_id").strip(),
+        "sources": {"memory": source, "cores": "nproc", "boot_id": "/proc/sys/kernel/random/boot_id"},
+    }
+
+
+def _mac(found: dict[str, Section]) -> dict[str, Any]:
+    values = parsers.sysctl(text_of(found, "sysctl"))
+    system = parsers.key_values(text_of(found, "sw_vers"), ":")
+    total = int(values.get("hw.memsize", "0"))
+    wired = int(values.get("iogpu.wired_limit_mb", "0")) * MIB
+    fraction = METAL_FRACTION_LARGE if total > METAL_LARGE_BYTES else METAL_FRACTION_SMALL
+    return {
+        "os": f"{system.get('ProductName', 'macOS')} {system.get('ProductVersion', '')}".strip(),
+        "kernel": text_of(found, "uname"),
+        "cpu_model": values.get("machdep.cpu.brand_string", ""),
+        "cpu_features": [],
+        "cores": int(values.get("hw.physicalcpu", values.get("hw.ncpu", "1"))),
+        "memory_total_bytes": total,
+        "memory_available_bytes": parsers.vm_stat_available(text_of(found, "vm_stat")) or 0,
+        "metal_limit_bytes": wired or int(total * fraction),
+        "boot_id": values.get("kern.bootsessionuuid", ""),
+        "sources": {
+            "memory": "sysctl hw.memsize, vm_stat",
+            "cores": "sysctl hw.physicalcpu",
+            "boot_id": "sysctl kern.bootsessionuuid",
+            "metal_limit": "sysctl iogpu.wired_limit_mb" if wired else "macOS default share of memory",
+        },
+    }
+
+
+def _system_cards(found: dict[str, Section]) -> list[Accelerator]:
+    return parsers.nvidia_smi(text_of(found, "nvidia_smi")) + parsers.amd_sysfs(text_of(found, "amd_sysfs"))
+
+
+def _is_unified(card: Accelerator) -> bool:
+    return any(name in card.description.lower() for name in UNIFIED_NAMES)
+
+
+def _cgroup_limit(text: str) -> int | None:
+    limits = [int(line) for line in text.split() if line.isdigit()]
+    return min(limits) if limits else None
+
+
+def _ram_usable(hardware: dict[str, Any]) -> tuple[int, str]:
+    total = hardware["memory_total_bytes"]
+    reserve = max(int(total * RAM_RESERVE_FRACTION), RAM_RESERVE_BYTES)
+    usable, text = total - reserve, f"{_gb(total)} of RAM ({hardware['sources']['memory']}) less {_gb(reserve)} in reserve"
+    available = hardware["memory_available_bytes"]
+    if not hardware["has_our_processes"] and available - reserve // 2 < usable:
+        usable = available - reserve // 2
+        text = f"{_gb(available)} of RAM available at the probe less {_gb(reserve // 2)} in reserve"
+    return max(usable, 0), text
+
+
+def _smallest_total(hardware: dict[str, Any]) -> tuple[int, str]:
+    """Where sources disagree the smaller number is the safer one."""
+    gpu = hardware["gpus"][0]
+    cards = [card for card in hardware["system_gpus"] if card["total_bytes"]]
+    best = min([gpu, *cards[:1]], key=lambda card: card["total_bytes"] or 0)
+    return best["total_bytes"] or 0, best["source"]
+
+
+def _warnings(gpus: list[Accelerator], cards: list[Accelerator], facts: dict[str, Any]) -> list[str]:
+    found = []
+    if cards and not gpus:
+        found.append(f"{cards[0].source} sees {cards[0].description}, but this llama.cpp build does not use it")
+    if len(gpus) > 1:
+        found.append(f"{len(gpus)} GPUs found; plans use the first, {gpus[0].name}")
+    for gpu, card in zip(gpus, cards, strict=False):
+        if gpu.total_bytes and card.total_bytes and abs(gpu.total_bytes - card.total_bytes) > 0.05 * card.total_bytes:
+            found.append(
+                f"{gpu.name}: llama.cpp says {_gb(gpu.total_bytes)}, {card.source} says {_gb(card.total_bytes)}; "
+                "the smaller is used"
+            )
+    if facts["on_battery"]:
+        found.append("runs on battery: speeds measured now may not hold on mains power")
+    return found
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:.1f} GB"

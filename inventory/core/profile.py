@@ -1,0 +1,151 @@
+"""From timings of depth-reduced slices to latency tables: seconds per block and for the head.
+
+For each batch size or prompt length the time of a slice of n blocks is a + b n; b is the block, a the head.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+DECODE, PREFILL = "decode", "prefill"
+SMALLEST_SECONDS = 1e-7
+NOISY_SPREAD = 1.5
+
+
+class ProfileError(Exception):
+    """The timings cannot be turned into tables; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One measurement: `size` is the micro-batch of a decode step or the length of a prompt."""
+
+    phase: str
+    pool: str
+    blocks: int
+    size: int
+    seconds: float
+    round: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Tables as a device has them in a cluster file, and how well they fit what was measured."""
+
+    tables: dict[str, Any]
+    residual: float
+    noisy: tuple[str, ...]
+
+
+def fit(timings: Sequence[Timing]) -> Fitted:
+    """Latency tables from timings at two depths or more in every cell of the grid."""
+    bad = [timing for timing in timings if not SMALLEST_SECONDS < timing.seconds < 1e5]
+    if bad:
+        raise ProfileError(f"a timing of {bad[0].seconds} s ({bad[0].phase}, size {bad[0].size}) cannot be true")
+    decode = _phase(timings, DECODE)
+    prefill = _phase(timings, PREFILL)
+    tables = {
+        DECODE: {"micro_batch": decode["sizes"], **decode["columns"]},
+        PREFILL: {"tokens": prefill["sizes"], **prefill["columns"]},
+    }
+    return Fitted(tables, max(decode["residual"], prefill["residual"]), tuple(_noisy(timings)))
+
+
+def predict(table: dict[str, Any], axis: str, index: int, blocks: int) -> float:
+    """Seconds of a model of `blocks` blocks at one grid point, for a plot beside what was measured."""
+    assert axis in table, "tables are read on their own axis"
+    return float(table["head_seconds"][index] + blocks * table["gpu_block_seconds"][index])
+
+
+def _phase(timings: Sequence[Timing], phase: str) -> dict[str, Any]:
+    chosen = [timing for timing in timings if timing.phase == phase]
+    main = _fit_pool([timing for timing in chosen if timing.pool == "gpu"], phase)
+    second = [timing for timing in chosen if timing.pool == "cpu"]
+    columns: dict[str, list[float] | None] = {
+        "gpu_block_seconds": _rising(main["block"]),
+        "cpu_block_seconds": None,
+        "head_seconds": _rising(main["head"]),
+    }
+    residual = main["residual"]
+    if second:
+        other = _fit_pool(second, phase)
+        if other["sizes"] != main["sizes"]:
+            raise ProfileError(f"{phase}: GPU and CPU blocks were timed at different sizes")
+        columns["cpu_block_seconds"] = _rising(other["block"])
+        residual = max(residual, other["residual"])
+    return {"sizes": main["sizes"], "columns": columns, "residual": residual}
+
+
+def _fit_pool(timings: Sequence[Timing], phase: str) -> dict[str, Any]:
+    cells = cell_medians(timings)
+    if not cells:
+        raise ProfileError(f"no timing of {phase} was taken")
+    sizes = sorted({size for size, _ in cells})
+    lines = [_line(cells, size, phase) for size in sizes]
+    residuals = [line[2] for line in lines]
+    return {
+        "sizes": sizes,
+        "block": [line[1] for line in lines],
+        "head": [line[0] for line in lines],
+        "residual": max(residuals),
+    }
+
+
+def cell_medians(timings: Iterable[Timing]) -> dict[tuple[int, int], float]:
+    """Median seconds by (size, blocks): a few slow rounds of a busy machine do not move it."""
+    grouped: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for timing in timings:
+        grouped[timing.size, timing.blocks].append(timing.seconds)
+    return {cell: median(values) for cell, values in grouped.items()}
+
+
+def _line(cells: dict[tuple[int, int], float], size: int, phase: str) -> tuple[float, float, float]:
+    """Head seconds, block seconds and the largest relative residual; both made positive when noise wins."""
+    points = sorted((blocks, seconds) for (cell_size, blocks), seconds in cells.items() if cell_size == size)
+    if len(points) < 2:
+        raise ProfileError(f"{phase} of size {size} was timed at one depth only: block and head cannot be told apart")
+    depths = np.array([point[0] for point in points], dtype=float)
+    seconds = np.array([point[1] for point in points], dtype=float)
+    block, head = np.polyfit(depths, seconds, 1)
+    if block <= 0:
+        block = SMALLEST_SECONDS
+        head = float(np.median(seconds))
+    # the last block of a prompt skips the head for all tokens but one, so the intercept may come out negative
+    if head <= 0:
+        head = SMALLEST_SECONDS
+        block = float(np.sum(depths * seconds) / np.sum(depths * depths))
+    fitted = head + block * depths
+    residual = float(np.max(np.abs(fitted - seconds) / seconds))
+    return float(head), float(block), residual
+
+
+def _rising(values: Sequence[float]) -> list[float]:
+    """More work never takes less time: noise between neighbours is levelled at its mean (pool adjacent violators)."""
+    groups: list[tuple[float, int]] = []
+    for value in values:
+        groups.append((max(value, SMALLEST_SECONDS), 1))
+        while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
+            (left, left_count), (right, right_count) = groups[-2], groups[-1]
+            count = left_count + right_count
+            groups[-2:] = [((left * left_count + right * right_count) / count, count)]
+    return [float(f"{value:.6g}") for value, count in groups for _ in range(count)]
+
+
+def _noisy(timings: Iterable[Timing]) -> list[str]:
+    grouped: dict[tuple[str, str, int, int], list[float]] = defaultdict(list)
+    for timing in timings:
+        grouped[timing.phase, timing.pool, timing.size, timing.blocks].append(timing.seconds)
+    return [
+        f"{phase} {size} with {blocks} blocks on {pool}: {max(values) / min(values):.1f} times apart"
+        for (phase, pool, size, blocks), values in sorted(grouped.items())
+        if len(values) > 1 and max(values) / min(values) > NOISY_SPREAD
+    ]
