@@ -1,0 +1,161 @@
+"""One job under its lease: progress, cancel, failure, and a second worker."""
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from jobs import runner, services
+from jobs.core.errors import JobFailed
+from jobs.models import Job, JobStep, State
+from jobs.progress import Progress
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def new_job(**fields: object) -> Job:
+    return Job.objects.create(kind="tests.nothing", label="Measure the links", **fields)
+
+
+def test_work_that_ends_is_done_with_its_steps_and_lines() -> None:
+    job = new_job()
+
+    def work(progress: Progress) -> None:
+        progress.step("a", "First")
+        progress.start_step("a")
+        progress.log("half way")
+        progress.report("working", 0.5, 3.0)
+        progress.end_step("a", "12 ms")
+
+    runner.execute(job.pk, work)
+    job.refresh_from_db()
+    assert (job.state, job.fraction, job.remaining_seconds) == (State.SUCCEEDED, 1.0, None)
+    assert [(step.state, step.detail) for step in job.steps.all()] == [(JobStep.States.DONE, "12 ms")]
+    assert [line.text for line in job.lines.all()] == ["half way"]
+
+
+def test_a_failure_is_recorded_in_its_own_words_and_raised() -> None:
+    job = new_job()
+
+    def work(progress: Progress) -> None:
+        progress.step("a", "First")
+        progress.start_step("a")
+        raise JobFailed("box-2 has 3 GB free and 4 GB are needed; free 1 GB.")
+
+    with pytest.raises(JobFailed):
+        runner.execute(job.pk, work)
+    job.refresh_from_db()
+    assert (job.state, job.error) == (State.FAILED, "box-2 has 3 GB free and 4 GB are needed; free 1 GB.")
+    assert job.steps.get().state == JobStep.States.FAILED
+
+
+def test_a_programming_error_is_called_internal() -> None:
+    job = new_job()
+    with pytest.raises(KeyError):
+        runner.execute(job.pk, lambda progress: {}["missing"])
+    job.refresh_from_db()
+    assert job.error.startswith("Internal error (KeyError")
+
+
+def test_a_second_call_does_not_run_the_work_again() -> None:
+    job = new_job()
+    calls: list[int] = []
+    for _ in range(2):
+        runner.execute(job.pk, lambda progress: calls.append(1))
+    assert calls == [1]
+
+
+def test_cancel_stops_running_work() -> None:
+    job = new_job()
+    started = threading.Event()
+
+    def work(progress: Progress) -> None:
+        started.set()
+        for _ in range(1000):
+            progress.check()
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=runner.execute, args=(job.pk, work))
+    thread.start()
+    assert started.wait(10)
+    services.cancel(job)
+    thread.join(10)
+    job.refresh_from_db()
+    assert job.state == State.CANCELLED
+
+
+def test_cancel_ends_a_waiting_job_at_once() -> None:
+    job = new_job()
+    services.cancel(job)
+    runner.execute(job.pk, lambda progress: pytest.fail("must not run"))
+    job.refresh_from_db()
+    assert job.state == State.CANCELLED
+
+
+def test_a_worker_that_lost_its_lease_leaves_the_row_alone() -> None:
+    job = new_job()
+
+    def work(progress: Progress) -> None:
+        Job.objects.filter(pk=job.pk).update(lease="somebody else", message="mine now")
+        for _ in range(1000):
+            progress.check()
+            time.sleep(0.02)
+
+    runner.execute(job.pk, work)
+    job.refresh_from_db()
+    assert (job.state, job.lease, job.message) == (State.RUNNING, "somebody else", "mine now")
+
+
+def silent_job(**fields: object) -> Job:
+    return new_job(
+        state=State.RUNNING,
+        lease="gone",
+        heartbeat_at=timezone.now() - timedelta(seconds=services.LEASE_SECONDS + 1),
+        **fields,
+    )
+
+
+def test_a_job_whose_worker_went_silent_starts_again() -> None:
+    job = silent_job(attempts=1)
+    services.reap()
+    job.refresh_from_db()
+    assert job.state == State.PENDING
+    runner.execute(job.pk, lambda progress: None)
+    job.refresh_from_db()
+    assert (job.state, job.attempts) == (State.SUCCEEDED, 2)
+
+
+def test_a_job_that_killed_three_workers_is_not_tried_again() -> None:
+    job = silent_job(attempts=services.MAX_ATTEMPTS)
+    services.reap()
+    job.refresh_from_db()
+    assert job.state == State.INTERRUPTED and "3 times" in job.error
+
+
+def test_a_job_with_a_living_worker_is_left_alone() -> None:
+    job = new_job(state=State.RUNNING, lease="alive", heartbeat_at=timezone.now())
+    services.reap()
+    job.refresh_from_db()
+    assert job.state == State.RUNNING
+
+
+def test_the_same_work_on_the_same_thing_is_refused_and_named() -> None:
+    first = services.start("tests.nothing", {}, None, label="Probe box-1", subject="device:1")
+    with pytest.raises(services.AlreadyRunning, match="Probe box-1") as refusal:
+        services.start("tests.nothing", {}, None, label="Probe box-1", subject="device:1")
+    assert refusal.value.job == first
+
+
+def test_each_change_has_a_higher_sequence_number_than_the_one_before() -> None:
+    job = new_job()
+
+    def work(progress: Progress) -> None:
+        for number in range(5):
+            progress.log(f"line {number}")
+
+    runner.execute(job.pk, work)
+    snapshot = services.snapshot(job.pk)
+    sequence = [line["seq"] for line in snapshot["lines"]]
+    assert sequence == sorted(set(sequence)) and snapshot["seq"] > sequence[-1]
