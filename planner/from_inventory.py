@@ -1,0 +1,208 @@
+"""Inventory rows -> cluster file: the only bridge between what the lab owns and what the planner plans with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import median
+from typing import Any
+
+from inventory.core.model_shape import BlockShape, ModelShape
+from inventory.models import Device, LanguageModel, Link, Profile
+
+FORMAT = "e2llm-cluster/1"
+ASSUMED_LINK = {"bytes_per_second": 115e6, "latency_seconds": 0.00035}
+SLOT_OVERHEAD_BYTES = 20_000_000
+HEAVY_RUN = 4  # a stage usually holds a quarter of the blocks or more
+
+
+@dataclass(frozen=True)
+class Missing:
+    """One thing that planning needs and the inventory does not have; `what` names the kind for the page's link."""
+
+    what: str
+    device_id: int | None
+    text: str
+
+
+class CannotPlan(Exception):
+    """The inventory does not hold what a plan needs; `missing` lists every gap with its remedy."""
+
+    def __init__(self, missing: Sequence[Missing]) -> None:
+        super().__init__(" ".join(item.text for item in missing))
+        self.missing = list(missing)
+
+
+def cluster_of(
+    model: LanguageModel, devices: Sequence[Device], workload: dict[str, Any], policy: dict[str, Any]
+) -> dict[str, Any]:
+    """The cluster file of these devices; CannotPlan names everything that is missing at once."""
+    gaps = missing(model, devices)
+    if gaps:
+        raise CannotPlan(gaps)
+    shape = ModelShape.from_dict(model.shape)
+    profiles = current_profiles(model, devices)
+    links, link_note = links_of(devices)
+    policy = {**policy, "handover": policy.get("handover", True) and shape.can_hand_over}
+    entries = [device_entry(device, profiles[device.pk], shape) for device in devices]
+    notes = [link_note, *machine_notes(devices), *profile_notes(profiles, devices), *handover_notes(shape)]
+    return {
+        "format": FORMAT,
+        "note": " ".join(notes),
+        "model": model_entry(model.name, shape, workload["context_tokens"], full_cache=policy["handover"]),
+        "workload": workload,
+        "policy": policy,
+        "links": links,
+        "devices": with_kinds(entries),
+    }
+
+
+def missing(model: LanguageModel, devices: Sequence[Device]) -> list[Missing]:
+    """Everything that keeps these devices out of a plan for this model, each with its remedy."""
+    if not devices:
+        return [Missing("device", None, "No device is chosen: choose at least one, or add a device first.")]
+    profiles = current_profiles(model, devices)
+    return [gap for device in devices for gap in device_gaps(device, model, device.pk in profiles)]
+
+
+def device_gaps(device: Device, model: LanguageModel, has_profile: bool) -> list[Missing]:
+    if device.in_maintenance:
+        text = f"{device} is in maintenance: end the maintenance, or leave the device out."
+        return [Missing("maintenance", device.pk, text)]
+    if device.probed_at is None:
+        return [Missing("probe", device.pk, f"{device} was never probed: probe it on its page.")]
+    if not device.llama:
+        text = f"No llama.cpp was found on {device}: install llama-server there and probe it again."
+        return [Missing("llama", device.pk, text)]
+    if not device.gpu_usable_bytes:
+        text = f"The usable memory of {device} is unknown: probe it again, or enter the memory on its page."
+        return [Missing("memory", device.pk, text)]
+    if not has_profile:
+        return [Missing("profile", device.pk, f"No profile of {model} on {device}: run a profile.")]
+    return []
+
+
+def current_profiles(model: LanguageModel, devices: Sequence[Device]) -> dict[int, Profile]:
+    rows = Profile.objects.current().filter(model=model, device__in=[device.pk for device in devices])
+    return {profile.device_id: profile for profile in rows}
+
+
+def model_entry(name: str, shape: ModelShape, context_tokens: int, *, full_cache: bool) -> dict[str, Any]:
+    """The file's `model`; `full_cache` when KV caches are handed over, which needs unwindowed caches."""
+    entry = {
+        "name": name,
+        "blocks": len(shape.blocks),
+        "embedding_length": shape.embedding_length,
+        **block_sizes(shape.blocks, context_tokens, full_cache),
+        "output_bytes": shape.output_bytes,
+        "embedding_bytes": shape.embedding_bytes,
+        "logits_buffer_bytes": shape.logits_bytes(),
+        "slot_overhead_bytes": SLOT_OVERHEAD_BYTES,
+        "kv_handoff_bytes_per_token": shape.handover_bytes_per_token(),
+        "kv_handoff_bytes_per_request": shape.handover_bytes_per_request(),
+    }
+    kinds = {kind: [block for block in shape.blocks if block.kind == kind] for kind in shape.block_kinds}
+    sizes = {kind: block_sizes(blocks, context_tokens, full_cache) for kind, blocks in kinds.items()}
+    if len({tuple(size.values()) for size in sizes.values()}) > 1:
+        entry["block_kinds"] = [block.kind for block in shape.blocks]
+        entry["kinds"] = sizes
+    return entry
+
+
+def block_sizes(blocks: Sequence[BlockShape], context_tokens: int, full_cache: bool) -> dict[str, int]:
+    kv_bytes = [block.kv_bytes(context_tokens, full_cache=full_cache) for block in blocks]
+    return {
+        "block_bytes": heaviest_mean([block.size_bytes for block in blocks]),
+        "block_resident_bytes": heaviest_mean([block.resident_bytes for block in blocks]),
+        "kv_slot_block_bytes": ceil(sum(kv_bytes) / len(kv_bytes)),
+    }
+
+
+def heaviest_mean(sizes: Sequence[int]) -> int:
+    """Mean of the heaviest run of a quarter of the blocks.
+
+    Mixed quantisations (Q4_K_M) store the first and last blocks in larger types: with the mean over all blocks
+    the device that gets those would run out of memory.
+    """
+    run = max(len(sizes) // HEAVY_RUN, 1)
+    return ceil(max(sum(sizes[start : start + run]) for start in range(len(sizes) - run + 1)) / run)
+
+
+def device_entry(device: Device, profile: Profile, shape: ModelShape) -> dict[str, Any]:
+    """One device of the file: the compute buffer is taken off its memory, since the file has no field for it."""
+    assert device.gpu_usable_bytes is not None, "device_gaps has checked it"
+    return {
+        "name": device.name,
+        "hardware": hardware_text(device),
+        "gpu_usable_bytes": max(device.gpu_usable_bytes - shape.compute_bytes(), 0),
+        "ram_usable_bytes": device.ram_usable_bytes or 0,
+        "can_be_master": bool(device.llama.get("server_path")),
+        **profile.to_tables(),
+    }
+
+
+def hardware_text(device: Device) -> str:
+    gpus = [gpu["description"] for gpu in device.hardware.get("gpus", [])]
+    parts = [*gpus, device.hardware.get("cpu_model", "")]
+    return " / ".join(part for part in parts if part) or device.name
+
+
+def with_kinds(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give devices with equal numbers one kind, named after the first of them: the planner may swap them."""
+    firsts: list[dict[str, Any]] = []
+    for entry in entries:
+        numbers = {key: value for key, value in entry.items() if key not in {"name", "hardware", "kind"}}
+        alike = next((first for first in firsts if numbers.items() <= first.items()), entry)
+        entry["kind"] = alike["name"]
+        if alike is entry:
+            firsts.append(entry)
+    return entries
+
+
+def links_of(devices: Sequence[Device]) -> tuple[dict[str, Any], str]:
+    """The file's `links`, and a sentence on where they come from."""
+    ids = [device.pk for device in devices]
+    rows = Link.objects.filter(source__in=ids, target__in=ids).select_related("source", "target")
+    pairs: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        a, b = sorted([row.source.name, row.target.name])
+        known = pairs.get((a, b), {"a": a, "b": b, "bytes_per_second": row.bytes_per_second, "latency_seconds": 0.0})
+        known["bytes_per_second"] = min(known["bytes_per_second"], row.bytes_per_second)
+        # A row holds the round trip; a hop of the cost model is one way.
+        known["latency_seconds"] = max(known["latency_seconds"], row.latency_seconds / 2)
+        pairs[a, b] = known
+    if not pairs:
+        note = "" if len(ids) < 2 else "No link was measured: 920 Mb/s and 0.35 ms one way are assumed for all."
+        return {"default": ASSUMED_LINK}, note
+    default = {
+        key: median(pair[key] for pair in pairs.values()) for key in ("bytes_per_second", "latency_seconds")
+    }
+    unmeasured = len(ids) * (len(ids) - 1) // 2 - len(pairs)
+    note = f"{len(pairs)} links measured."
+    if unmeasured:
+        note += f" The other {unmeasured} are assumed to be like the median of those."
+    return {"default": default, "pairs": [pairs[key] for key in sorted(pairs)]}, note
+
+
+def machine_notes(devices: Sequence[Device]) -> list[str]:
+    by_boot: dict[str, list[str]] = {}
+    for device in devices:
+        if device.boot_id:
+            by_boot.setdefault(device.boot_id, []).append(device.name)
+    return [
+        f"{' and '.join(names)} are one machine: their memory and speed are planned as if each had its own."
+        for names in by_boot.values()
+        if len(names) > 1
+    ]
+
+
+def profile_notes(profiles: dict[int, Profile], devices: Sequence[Device]) -> list[str]:
+    stale = [(device, profiles[device.pk]) for device in devices if profiles[device.pk].stale_reason]
+    return [f"The profile of {device} is stale: {profile.stale_reason}." for device, profile in stale]
+
+
+def handover_notes(shape: ModelShape) -> list[str]:
+    if shape.can_hand_over:
+        return []
+    return ["This model keeps recurrent state, which cannot be handed over: only mixed replicas are planned."]
