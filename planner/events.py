@@ -1,0 +1,63 @@
+"""What a plan run tells the pages that watch it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict
+
+from planner.models import Generation
+
+NOTHING_TO_GAIN_SECONDS = 1e-9
+
+
+class Point(TypedDict):
+    """One generation on the convergence chart."""
+
+    number: int
+    best_seconds: float
+    mean_seconds: float | None
+    bound_seconds: float | None
+    evaluations: int
+
+
+class GenerationsDone(TypedDict):
+    """Generations since the last message; `is_new_plan` when the best plan is another one now."""
+
+    type: Literal["generations"]
+    points: list[Point]
+    gap: float | None
+    is_new_plan: bool
+
+
+def generations_done(rows: Sequence[Generation], *, is_new_plan: bool) -> GenerationsDone:
+    points = [point(row) for row in rows]
+    return {"type": "generations", "points": points, "gap": gap(points[-1]), "is_new_plan": is_new_plan}
+
+
+def point(row: Generation) -> Point:
+    return {
+        "number": row.number,
+        "best_seconds": row.best_seconds,
+        "mean_seconds": row.mean_seconds,
+        "bound_seconds": row.bound_seconds,
+        "evaluations": row.evaluations,
+    }
+
+
+def gap(last: Point) -> float | None:
+    """How far the best may be from the optimum, as a fraction of the best; None without a bound."""
+    if last["bound_seconds"] is None:
+        return None
+    if last["best_seconds"] <= NOTHING_TO_GAIN_SECONDS:
+        return 0.0
+    return max(0.0, 1.0 - last["bound_seconds"] / last["best_seconds"])
+
+
+def run_snapshot(points: list[Point], plan: dict[str, Any] | None, stages: list[Any]) -> dict[str, Any]:
+    """What the socket adds to a job's snapshot."""
+    return {
+        "generations": points,
+        "gap": gap(points[-1]) if points else None,
+        "plan": plan,
+        "stages": stages,
+    }
