@@ -1,48 +1,130 @@
-"""Figures of the plan pages as plotly JSON; colours are named as the theme's variables."""
+"""Plans and runs as pictures: view models and plotly figures, every width and sentence worked out here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.events import Point
+from inventory.core.quantities import bandwidth_text, bytes_text, rate_text, seconds_text
 
-Figure = dict[str, Any]
+ROLE_LABELS = {"prefill": "Prefill", "decode": "Decode", "mixed": "Mixed"}
+TIGHT_FRACTION = 0.93
+
+Json = dict[str, Any]
 
 
-def convergence(points: Sequence[Point], references: Mapping[str, float]) -> Figure:
-    """Best, mean and bound per generation; `references` are other plans' values, drawn as level lines."""
-    numbers = [point["number"] for point in points]
-    data = [
-        line("Best so far", numbers, [point["best_seconds"] for point in points], "var(--accent)", width=3),
-        line("Mean of the generation", numbers, [point["mean_seconds"] for point in points], "var(--ink-3)", dash="dot"),
-        line("No plan can be better", numbers, [point["bound_seconds"] for point in points], "var(--danger)", dash="dash"),
+def stage_rows(plan: Json, cluster: Json | None = None) -> list[Json]:
+    """One row per replica for `planner/_stages.html`, from an e2llm-plan/1.
+
+    The frozen e2llm-cluster/1, when given, adds hardware names and the bandwidth of each hop.
+    """
+    hardware = (
+        {device["name"]: device.get("hardware", "") for device in cluster["devices"]} if cluster else {}
+    )
+    bottleneck = plan.get("bottleneck") or {}
+    return [
+        _replica_row(
+            number, replica, hardware, cluster, bottleneck if bottleneck.get("replica") == number else {}
+        )
+        for number, replica in enumerate(plan["replicas"])
     ]
-    last = numbers[-1] if numbers else 1
-    for name, seconds in references.items():
-        data.append(line(name, [0, last], [seconds, seconds], "var(--line-strong)", dash="dashdot"))
-    return {"data": data, "layout": axes("Generation", "Maximum waiting time (s)")}
 
 
-def waiting(curves: Mapping[str, Sequence[float]]) -> Figure:
-    """Waiting time of each simulated request, sorted, one line a plan."""
-    colours = ["var(--accent)", "var(--ink-3)", "var(--decode)", "var(--prefill)", "var(--mixed)", "var(--danger)"]
-    data = [
-        line(name, list(range(1, len(curve) + 1)), sorted(curve), colours[index % len(colours)], width=3 if index == 0 else 1.5)
-        for index, (name, curve) in enumerate(curves.items())
-    ]
-    return {"data": data, "layout": axes("Requests, shortest wait first", "Waiting time (s)")}
-
-
-def line(
-    name: str, x: Sequence[float], y: Sequence[float | None], colour: str, *, dash: str = "solid", width: float = 1.5
-) -> dict[str, Any]:
-    style = {"color": colour, "dash": dash, "width": width}
-    return {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), "line": style}
-
-
-def axes(x_title: str, y_title: str) -> dict[str, Any]:
+def _replica_row(number: int, replica: Json, hardware: Json, cluster: Json | None, bottleneck: Json) -> Json:
+    stages = replica["stages"]
+    slowest_seconds = max(stage["seconds"] for stage in stages)
+    rows = []
+    first_block = 0
+    for position, stage in enumerate(stages):
+        row = _stage_row(stage, first_block, slowest_seconds, bottleneck)
+        row["hardware"] = hardware.get(stage["device"], "")
+        row["hop"] = _hop_row(stages[position - 1], stage, cluster, bottleneck) if position else None
+        rows.append(row)
+        first_block += row["n_blocks"]
     return {
-        "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": y_title}, "rangemode": "tozero"},
+        "number": number + 1,
+        "role": replica["role"],
+        "role_label": ROLE_LABELS[replica["role"]],
+        "letter": replica["role"][0].upper(),
+        "is_wide": len(stages) > 2,
+        "is_bottleneck": bool(bottleneck),
+        "n_blocks": first_block,
+        "numbers": _replica_numbers(replica),
+        "stages": rows,
     }
+
+
+def _replica_numbers(replica: Json) -> list[Json]:
+    numbers = [{"label": "Slots", "text": str(replica["slots"])}]
+    if replica["role"] != "decode":
+        numbers.append({"label": "Prefill", "text": rate_text(replica["prefill_tokens_per_second"])})
+    if replica["role"] != "prefill":
+        numbers.append({"label": "Decode", "text": rate_text(replica["decode_tokens_per_second"])})
+        numbers.append({"label": "Per token", "text": seconds_text(replica["tpot_seconds"])})
+    numbers.append({"label": "Pass", "text": seconds_text(replica["pass_seconds"])})
+    return numbers
+
+
+def _stage_row(stage: Json, first_block: int, slowest_seconds: float, bottleneck: Json) -> Json:
+    gpu_blocks, cpu_blocks = stage["gpu_blocks"], stage["cpu_blocks"]
+    n_blocks = gpu_blocks + cpu_blocks
+    is_bottleneck = stage["device"] == bottleneck.get("device") and "link" not in str(bottleneck.get("what"))
+    return {
+        "device": stage["device"],
+        "is_master": stage["master"],
+        "n_blocks": n_blocks,
+        "blocks_text": _blocks_text(first_block, n_blocks),
+        "gpu_blocks": gpu_blocks,
+        "cpu_blocks": cpu_blocks,
+        "gpu_percent": _percent(gpu_blocks, n_blocks),
+        "cpu_percent": _percent(cpu_blocks, n_blocks),
+        "seconds": stage["seconds"],
+        "seconds_text": seconds_text(stage["seconds"]),
+        "time_percent": _percent(stage["seconds"], slowest_seconds),
+        "memory": _memory_row(stage),
+        "is_bottleneck": is_bottleneck,
+    }
+
+
+def _blocks_text(first_block: int, n_blocks: int) -> str:
+    if n_blocks == 0:
+        return "no blocks"
+    if n_blocks == 1:
+        return f"block {first_block}"
+    return f"blocks {first_block}–{first_block + n_blocks - 1}"
+
+
+def _memory_row(stage: Json) -> Json | None:
+    used, limit = stage.get("gpu_bytes"), stage.get("gpu_limit_bytes")
+    if used is None or not limit:
+        return None
+    ram = stage.get("ram_bytes") or 0
+    text = f"{bytes_text(used)} of {bytes_text(limit)}"
+    return {
+        "percent": _percent(used, limit),
+        "text": f"{text} + {bytes_text(ram)} RAM" if ram else text,
+        "is_tight": used > TIGHT_FRACTION * limit,
+    }
+
+
+def _hop_row(left: Json, right: Json, cluster: Json | None, bottleneck: Json) -> Json:
+    ends = {left["device"], right["device"]}
+    is_bottleneck = "link" in str(bottleneck.get("what")) and bottleneck.get("device") in ends
+    if cluster is None:
+        return {"bandwidth_text": "", "latency_text": "", "is_bottleneck": is_bottleneck}
+    link = _link(cluster, ends)
+    return {
+        "bandwidth_text": bandwidth_text(link["bytes_per_second"]),
+        "latency_text": seconds_text(link["latency_seconds"]),
+        "is_bottleneck": is_bottleneck,
+    }
+
+
+def _link(cluster: Json, ends: set[str]) -> Json:
+    for pair in cluster["links"].get("pairs", []):
+        if {pair["a"], pair["b"]} == ends:
+            return dict(pair)
+    return dict(cluster["links"]["default"])
+
+
+def _percent(part: float, whole: float) -> float:
+    return round(min(100.0, 100 * part / whole), 1) if whole else 0.0

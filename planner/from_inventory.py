@@ -1,4 +1,4 @@
-"""Inventory rows -> cluster file: the only bridge between what the lab owns and what the planner plans with."""
+"""Inventory rows -> cluster file: the bridge between what the lab owns and what the planner plans with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAVY_RUN = 4  # a stage usually holds a quarter of the blocks or more
 
 @dataclass(frozen=True)
 class Missing:
-    """One thing that planning needs and the inventory does not have; `what` names the kind for the page's link."""
+    """One thing that planning needs and the inventory lacks; `what` names the kind for the page's link."""
 
     what: str
     device_id: int | None
@@ -63,24 +63,26 @@ def missing(model: LanguageModel, devices: Sequence[Device]) -> list[Missing]:
     if not devices:
         return [Missing("device", None, "No device is chosen: choose at least one, or add a device first.")]
     profiles = current_profiles(model, devices)
-    return [gap for device in devices for gap in device_gaps(device, model, device.pk in profiles)]
+    gaps = [device_gap(device, model, device.pk in profiles) for device in devices]
+    return [gap for gap in gaps if gap is not None]
 
 
-def device_gaps(device: Device, model: LanguageModel, has_profile: bool) -> list[Missing]:
+def device_gap(device: Device, model: LanguageModel, has_profile: bool) -> Missing | None:
+    """The first thing that keeps a device out of a plan for the model."""
     if device.in_maintenance:
         text = f"{device} is in maintenance: end the maintenance, or leave the device out."
-        return [Missing("maintenance", device.pk, text)]
+        return Missing("maintenance", device.pk, text)
     if device.probed_at is None:
-        return [Missing("probe", device.pk, f"{device} was never probed: probe it on its page.")]
+        return Missing("probe", device.pk, f"{device} was never probed: probe it on its page.")
     if not device.llama:
         text = f"No llama.cpp was found on {device}: install llama-server there and probe it again."
-        return [Missing("llama", device.pk, text)]
+        return Missing("llama", device.pk, text)
     if not device.gpu_usable_bytes:
         text = f"The usable memory of {device} is unknown: probe it again, or enter the memory on its page."
-        return [Missing("memory", device.pk, text)]
+        return Missing("memory", device.pk, text)
     if not has_profile:
-        return [Missing("profile", device.pk, f"No profile of {model} on {device}: run a profile.")]
-    return []
+        return Missing("profile", device.pk, f"No profile of {model} on {device}: run a profile.")
+    return None
 
 
 def current_profiles(model: LanguageModel, devices: Sequence[Device]) -> dict[int, Profile]:
@@ -122,16 +124,16 @@ def block_sizes(blocks: Sequence[BlockShape], context_tokens: int, full_cache: b
 def heaviest_mean(sizes: Sequence[int]) -> int:
     """Mean of the heaviest run of a quarter of the blocks.
 
-    Mixed quantisations (Q4_K_M) store the first and last blocks in larger types: with the mean over all blocks
-    the device that gets those would run out of memory.
+    Mixed quantisations (Q4_K_M) store the first and last blocks in larger types: with the mean over all
+    blocks the device that gets those would run out of memory.
     """
     run = max(len(sizes) // HEAVY_RUN, 1)
     return ceil(max(sum(sizes[start : start + run]) for start in range(len(sizes) - run + 1)) / run)
 
 
 def device_entry(device: Device, profile: Profile, shape: ModelShape) -> dict[str, Any]:
-    """One device of the file: the compute buffer is taken off its memory, since the file has no field for it."""
-    assert device.gpu_usable_bytes is not None, "device_gaps has checked it"
+    """One device of the file; the compute buffer is taken off its memory, as the file has no field for it."""
+    assert device.gpu_usable_bytes is not None, "device_gap has checked it"
     return {
         "name": device.name,
         "hardware": hardware_text(device),
@@ -167,13 +169,17 @@ def links_of(devices: Sequence[Device]) -> tuple[dict[str, Any], str]:
     pairs: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         a, b = sorted([row.source.name, row.target.name])
-        known = pairs.get((a, b), {"a": a, "b": b, "bytes_per_second": row.bytes_per_second, "latency_seconds": 0.0})
+        known = pairs.get(
+            (a, b), {"a": a, "b": b, "bytes_per_second": row.bytes_per_second, "latency_seconds": 0.0}
+        )
         known["bytes_per_second"] = min(known["bytes_per_second"], row.bytes_per_second)
         # A row holds the round trip; a hop of the cost model is one way.
         known["latency_seconds"] = max(known["latency_seconds"], row.latency_seconds / 2)
         pairs[a, b] = known
     if not pairs:
-        note = "" if len(ids) < 2 else "No link was measured: 920 Mb/s and 0.35 ms one way are assumed for all."
+        note = (
+            "" if len(ids) < 2 else "No link was measured: 920 Mb/s and 0.35 ms one way are assumed for all."
+        )
         return {"default": ASSUMED_LINK}, note
     default = {
         key: median(pair[key] for pair in pairs.values()) for key in ("bytes_per_second", "latency_seconds")

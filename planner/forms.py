@@ -1,0 +1,193 @@
+"""What a person asks the planner for, read into the words of the cluster file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.core.files.uploadedfile import UploadedFile
+
+from inventory.models import Device, LanguageModel
+from planner.models import PlanRun
+
+LARGEST_FILE_BYTES = 4 * 1024 * 1024
+RUNTIMES = [
+    ("serial", "Serial: one batch walks the stages in turn (llama.cpp today)"),
+    ("overlapped", "Overlapped: every stage works on another batch (the paper)"),
+]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Mean token counts of a data set, from the paper's Table 1."""
+
+    key: str
+    name: str
+    measured_on: str
+    input_tokens: int
+    output_tokens: int
+    arrival_seconds: float = 1.0
+    context_tokens: int = 8192
+
+
+PRESETS = (
+    Preset("ielts-gpt-oss", "IELTS essays", "gpt-oss-20b", 2291, 1385),
+    Preset("ielts-qwen3", "IELTS essays", "Qwen3-30B-A3B", 2291, 1957),
+    Preset("longreason-gpt-oss", "LongReason questions", "gpt-oss-20b", 576, 588),
+    Preset("longreason-qwen3", "LongReason questions", "Qwen3-30B-A3B", 576, 746),
+)
+WORKLOAD_FIELDS = ("input_tokens", "output_tokens", "arrival_seconds", "requests", "context_tokens")
+POLICY_FIELDS = ("min_tokens_per_second", "max_slots", "runtime", "allow_mixed", "seed")
+
+
+class WorkloadForm(forms.Form):
+    """Who asks how much, how often, and what they may expect."""
+
+    input_tokens = forms.IntegerField(
+        min_value=1,
+        max_value=1_000_000,
+        initial=576,
+        label="Input tokens",
+        help_text="Mean length of a prompt.",
+    )
+    output_tokens = forms.IntegerField(
+        min_value=1,
+        max_value=1_000_000,
+        initial=588,
+        label="Output tokens",
+        help_text="Mean length of an answer.",
+    )
+    arrival_seconds = forms.FloatField(
+        min_value=0.001,
+        max_value=86_400,
+        initial=1.0,
+        label="Seconds between requests",
+        help_text="Mean interval at which requests arrive.",
+    )
+    requests = forms.IntegerField(
+        min_value=1,
+        max_value=10_000,
+        initial=100,
+        label="Requests in a burst",
+        help_text="The longest wait is predicted for this many.",
+    )
+    context_tokens = forms.IntegerField(
+        min_value=64,
+        max_value=10_000_000,
+        initial=8192,
+        label="Context of a slot",
+        help_text="Tokens that one request may use, prompt and answer together.",
+    )
+    min_tokens_per_second = forms.FloatField(
+        min_value=0.01,
+        max_value=10_000,
+        initial=7.0,
+        label="Floor",
+        help_text="Tokens per second that the slowest request must still get.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if {"input_tokens", "output_tokens", "context_tokens"} <= cleaned.keys():
+            needed = cleaned["input_tokens"] + cleaned["output_tokens"]
+            if cleaned["context_tokens"] < needed:
+                text = f"This does not hold a prompt and an answer: enter {needed} or more."
+                self.add_error("context_tokens", text)
+        return cleaned
+
+    def workload(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in WORKLOAD_FIELDS}
+
+
+class PlanForm(WorkloadForm):
+    model = forms.ModelChoiceField(LanguageModel.objects.none(), label="Model", empty_label=None)
+    devices = forms.ModelMultipleChoiceField(
+        Device.objects.none(),
+        label="Devices",
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"required": "Choose at least one device."},
+    )
+    max_slots = forms.IntegerField(
+        min_value=1,
+        max_value=256,
+        initial=32,
+        label="Most slots in a replica",
+        help_text="Requests that one replica may work on at once.",
+    )
+    runtime = forms.ChoiceField(choices=RUNTIMES, initial="serial", widget=forms.RadioSelect, label="Runtime")
+    allow_mixed = forms.BooleanField(
+        required=False,
+        initial=True,
+        label="Allow mixed replicas",
+        help_text="Replicas that process prompts and answers both, without a hand-over.",
+    )
+    method = forms.ChoiceField(choices=PlanRun.Methods.choices, initial=PlanRun.Methods.AUTO, label="Method")
+    seed = forms.IntegerField(
+        min_value=0,
+        max_value=2**31 - 1,
+        initial=0,
+        label="Seed",
+        help_text="The same seed gives the same plan.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        models, devices = self.fields["model"], self.fields["devices"]
+        assert isinstance(models, forms.ModelChoiceField) and isinstance(
+            devices, forms.ModelMultipleChoiceField
+        )
+        models.queryset = LanguageModel.objects.all()
+        devices.queryset = Device.objects.all()
+
+    def policy(self) -> dict[str, Any]:
+        """llama.cpp moves everything through the master, so the topology is always a star."""
+        chosen = {name: self.cleaned_data[name] for name in POLICY_FIELDS}
+        return {**chosen, "topology": "star", "allow_idle": True}
+
+
+class JsonFileField(forms.FileField):
+    def clean(self, data: Any, initial: Any = None) -> Any:
+        upload = super().clean(data, initial)
+        if not isinstance(upload, UploadedFile):
+            return None
+        if upload.size is None or upload.size > LARGEST_FILE_BYTES:
+            raise forms.ValidationError(
+                f"The file is larger than {LARGEST_FILE_BYTES // 2**20} MiB: no cluster is that big."
+            )
+        try:
+            return json.loads(upload.read().decode("utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            raise forms.ValidationError(
+                f"{upload.name} is not a JSON file: {error}. Choose a file exported here."
+            ) from None
+
+
+class FileForm(forms.Form):
+    """A cluster file to plan for, or a cluster file with the plan that was made for it."""
+
+    cluster = JsonFileField(label="Cluster file", help_text="Format e2llm-cluster/1.")
+    plan = JsonFileField(
+        required=False, label="Plan file", help_text="Format e2llm-plan/1. Without it a plan is searched for."
+    )
+    method = forms.ChoiceField(choices=PlanRun.Methods.choices, initial=PlanRun.Methods.AUTO, label="Method")
+    seed = forms.IntegerField(min_value=0, max_value=2**31 - 1, initial=0, label="Seed")
+
+
+class WhatIfForm(forms.Form):
+    """Changes to a finished plan's inputs; an empty field leaves the value as it was."""
+
+    arrival_seconds = forms.FloatField(min_value=0.001, max_value=86_400, label="Seconds between requests")
+    input_tokens = forms.IntegerField(min_value=1, max_value=1_000_000, label="Input tokens")
+    output_tokens = forms.IntegerField(min_value=1, max_value=1_000_000, label="Output tokens")
+    min_tokens_per_second = forms.FloatField(min_value=0.01, max_value=10_000, label="Floor (tokens/s)")
+    without = forms.MultipleChoiceField(
+        required=False, label="Leave out", widget=forms.CheckboxSelectMultiple
+    )
+
+    def __init__(self, *args: Any, device_names: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choice = self.fields["without"]
+        assert isinstance(choice, forms.MultipleChoiceField)
+        choice.choices = [(name, name) for name in device_names]

@@ -1,0 +1,152 @@
+"""Start runs of the planner, and answer questions about what a fleet could hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from accounts.models import User
+from inventory.core.model_shape import ModelShape
+from inventory.core.quantities import bytes_text
+from inventory.models import Device, LanguageModel
+from jobs import services as jobs
+from jobs.models import Job
+from planner import from_inventory
+from planner.core.problem import Problem
+from planner.models import PlanRun
+
+TASK = "planner.execute_run"
+
+
+def start_run(
+    cluster: dict[str, Any],
+    method: str,
+    seed: int,
+    user: User | None,
+    model: LanguageModel | None = None,
+    device_ids: dict[str, int] | None = None,
+    name: str = "",
+) -> PlanRun:
+    """Freeze the inputs and hand the search to a worker; BadDocument when the cluster file is wrong."""
+    problem = Problem.from_dict(cluster)
+    name = name or run_name(problem)
+    with transaction.atomic():
+        job = jobs.start(TASK, {}, user, label=f"Plan {name}")
+        return record_run(job, cluster, method, seed, model, device_ids, name)
+
+
+def record_run(
+    job: Job,
+    cluster: dict[str, Any],
+    method: str,
+    seed: int,
+    model: LanguageModel | None = None,
+    device_ids: dict[str, int] | None = None,
+    name: str = "",
+) -> PlanRun:
+    """The row of a run that `job` does, for a job that plans as one of its steps."""
+    problem = Problem.from_dict(cluster)
+    return PlanRun.objects.create(
+        job=job,
+        name=name or run_name(problem),
+        model=model,
+        cluster={**cluster, "policy": {**cluster["policy"], "seed": seed}},
+        device_ids=device_ids or {},
+        method=method,
+        seed=seed,
+    )
+
+
+def run_name(problem: Problem) -> str:
+    count = len(problem.devices)
+    return f"{problem.model.name} on {count} device{'' if count == 1 else 's'}"[:200]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One line of the memory sum."""
+
+    label: str
+    how: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class DeviceFit:
+    name: str
+    gpu_bytes: int | None
+    ram_bytes: int
+    blocks: int
+    gap: from_inventory.Missing | None
+
+
+@dataclass(frozen=True)
+class Feasibility:
+    """Does one copy of the model with one slot fit the chosen devices together, by memory alone."""
+
+    terms: list[Term]
+    need_bytes: int
+    have_bytes: int
+    devices: list[DeviceFit]
+    blocks: int
+    context_limit: int
+
+    @property
+    def fits(self) -> bool:
+        return self.have_bytes >= self.need_bytes
+
+    @property
+    def copies(self) -> int:
+        return self.have_bytes // self.need_bytes
+
+    @property
+    def short_bytes(self) -> int:
+        return max(self.need_bytes - self.have_bytes, 0)
+
+    @property
+    def gaps(self) -> list[from_inventory.Missing]:
+        return [fit.gap for fit in self.devices if fit.gap]
+
+
+def feasibility(model: LanguageModel, devices: Sequence[Device], context_tokens: int) -> Feasibility:
+    """The memory sum behind the hint of the form; it needs no profile."""
+    shape = ModelShape.from_dict(model.shape)
+    terms = memory_terms(shape, context_tokens)
+    profiles = from_inventory.current_profiles(model, devices)
+    per_block = (terms[0].bytes + terms[1].bytes) / len(shape.blocks)
+    fits = [device_fit(device, model, device.pk in profiles, per_block, shape) for device in devices]
+    return Feasibility(
+        terms=terms,
+        need_bytes=sum(term.bytes for term in terms),
+        have_bytes=sum((fit.gpu_bytes or 0) + fit.ram_bytes for fit in fits),
+        devices=fits,
+        blocks=len(shape.blocks),
+        context_limit=shape.context_train,
+    )
+
+
+def memory_terms(shape: ModelShape, context_tokens: int) -> list[Term]:
+    blocks = len(shape.blocks)
+    weights = sum(block.size_bytes for block in shape.blocks)
+    cache = sum(block.kv_bytes(context_tokens, full_cache=shape.can_hand_over) for block in shape.blocks)
+    ends = shape.output_bytes + shape.embedding_bytes
+    return [
+        Term("Blocks", f"{blocks} × {bytes_text(weights / blocks)}", weights),
+        Term(
+            "KV cache of one slot", f"{context_tokens:,} tokens × {bytes_text(cache / context_tokens)}", cache
+        ),
+        Term("Embedding and head", "on the master", ends),
+        Term("Buffers", "logits and compute", shape.logits_bytes() + shape.compute_bytes()),
+    ]
+
+
+def device_fit(
+    device: Device, model: LanguageModel, has_profile: bool, per_block_bytes: float, shape: ModelShape
+) -> DeviceFit:
+    gpu, ram = device.gpu_usable_bytes, device.ram_usable_bytes or 0
+    blocks = min(int(((gpu or 0) + ram) / per_block_bytes), len(shape.blocks))
+    gap = from_inventory.device_gap(device, model, has_profile)
+    return DeviceFit(device.name, gpu, ram, blocks, gap)
