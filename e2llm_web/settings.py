@@ -26,6 +26,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.humanize",
+    "django.forms",
     "axes",
     "csp",
     "channels",
@@ -64,10 +65,14 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+                "e2llm_web.navigation.menu",
+            ],
+            "builtins": ["e2llm_web.templatetags.look"],
         },
     }
 ]
+
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"  # so that templates/django/forms styles every field
 
 DATABASES = {"default": database(os.environ.get("DATABASE_URL", ""), DATA_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

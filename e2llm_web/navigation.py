@@ -1,0 +1,62 @@
+"""The menu: where the pages are and which one is open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from accounts.models import User
+
+
+@dataclass(frozen=True)
+class Entry:
+    label: str
+    path: str
+    icon: str
+    is_current: bool = False
+
+
+MENU: dict[str, tuple[Entry, ...]] = {
+    "": (Entry("Home", "/", "house"),),
+    "What we have": (
+        Entry("Devices", "/devices/", "hdd-network"),
+        Entry("Links", "/links/", "ethernet"),
+        Entry("Models", "/models/", "box-seam"),
+        Entry("Profiles", "/profiles/", "speedometer2"),
+    ),
+    "What should run": (
+        Entry("Workload", "/workload/", "sliders"),
+        Entry("Plans", "/plans/", "diagram-3"),
+    ),
+    "What is running": (
+        Entry("Deployments", "/deployments/", "rocket-takeoff"),
+        Entry("Traffic", "/traffic/", "activity"),
+        Entry("Playground", "/playground/", "chat-dots"),
+    ),
+    "This site": (
+        Entry("Jobs", "/jobs/", "clock-history"),
+        Entry("Settings", "/settings/", "gear"),
+    ),
+}
+PHONE_BAR = ("Home", "Deployments", "Traffic", "Playground")
+
+
+def menu(request: HttpRequest) -> dict[str, Any]:
+    """Context of every page: the menu in groups, the phone's bar, and the theme choices."""
+    if not isinstance(getattr(request, "user", None), User):
+        return {}
+    groups = [
+        (heading, [_marked(entry, request.path) for entry in entries]) for heading, entries in MENU.items()
+    ]
+    entries = [entry for _, group in groups for entry in group]
+    return {
+        "menu_groups": groups,
+        "phone_bar": [entry for entry in entries if entry.label in PHONE_BAR],
+    }
+
+
+def _marked(entry: Entry, path: str) -> Entry:
+    is_current = path == "/" if entry.path == "/" else path.startswith(entry.path)
+    return Entry(entry.label, entry.path, entry.icon, is_current)

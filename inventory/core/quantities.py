@@ -1,0 +1,60 @@
+"""Numbers as a person reads them: three significant digits and a unit."""
+
+from __future__ import annotations
+
+MINUTE = 60
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Plain decimal text, never an exponent, without trailing zeros behind the point."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    text = f"{float(f'{value:.{digits}g}'):.10f}".rstrip("0")
+    return text.removesuffix(".")
+
+
+def scaled(value: float, units: tuple[str, ...], digits: int = 3) -> str:
+    """Value with the largest of `units`, 1000 apart, that leaves it at 1 or more."""
+    power = 0
+    while abs(value) >= 999.5 and power < len(units) - 1:
+        value /= 1000
+        power += 1
+    return f"{significant(value, digits)} {units[power]}"
+
+
+def bytes_text(n_bytes: float) -> str:
+    return scaled(n_bytes, ("B", "kB", "MB", "GB", "TB", "PB"))
+
+
+def bandwidth_text(bytes_per_second: float) -> str:
+    """In bits a second, as network gear is labelled."""
+    return scaled(8 * bytes_per_second, ("b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"))
+
+
+def seconds_text(seconds: float) -> str:
+    if seconds < 0:
+        return f"-{seconds_text(-seconds)}"
+    if seconds == 0:
+        return "0 s"
+    if seconds < 0.9995:
+        return scaled(seconds * 1e6, ("µs", "ms"))
+    if seconds < MINUTE - 0.5:
+        return f"{significant(seconds)} s"
+    whole = round(seconds)
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE} s"
+    if whole < DAY:
+        return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
+    return f"{whole // DAY} d {whole % DAY // HOUR} h"
+
+
+def rate_text(per_second: float, unit: str = "tokens/s") -> str:
+    return f"{significant(per_second)} {unit}"
+
+
+def percent_text(fraction: float) -> str:
+    return f"{significant(100 * fraction, 3 if abs(fraction) < 1 else 4)} %"

@@ -1,0 +1,35 @@
+// <form data-confirm="What will happen" data-confirm-title="Stop deployment?" data-confirm-verb="Stop it"> asks once.
+// The same attributes work on an element with hx-post / hx-delete (its hx-confirm text is used when data-confirm is absent).
+const dialog = document.querySelector("#ask");
+
+function ask(source, effect) {
+  dialog.querySelector("[data-ask-title]").textContent = source.dataset.confirmTitle ?? "Are you sure?";
+  dialog.querySelector("[data-ask-effect]").textContent = effect;
+  const verb = dialog.querySelector("[data-ask-verb]");
+  verb.textContent = source.dataset.confirmVerb ?? "Yes, do it";
+  verb.className = source.dataset.confirmTone === "primary" ? "btn btn-primary" : "btn btn-danger";
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  });
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  const source = event.submitter?.dataset.confirm ? event.submitter : form;
+  if (!source.dataset.confirm || form.dataset.confirmed || form.matches("[hx-post], [hx-delete]")) return;
+  event.preventDefault();
+  if (!(await ask(source, source.dataset.confirm))) return;
+  form.dataset.confirmed = "yes";
+  form.requestSubmit(event.submitter);
+  delete form.dataset.confirmed;
+});
+
+document.addEventListener("htmx:confirm", async (event) => {
+  const source = event.detail.elt;
+  const effect = source.dataset.confirm ?? event.detail.question;
+  if (!effect) return;
+  event.preventDefault();
+  if (await ask(source, effect)) event.detail.issueRequest(true);
+});

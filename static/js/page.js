@@ -1,0 +1,32 @@
+// The one module that every page loads. Heavier modules are fetched only where their markup stands.
+import "./confirm.js";
+import "./copy.js";
+import "./table.js";
+import { showTimes } from "./time.js";
+
+async function enliven(root) {
+  showTimes(root);
+  if (root.querySelector("[data-chart]")) (await import("./chart.js")).drawAll(root);
+  if (root.querySelector("[data-job]")) (await import("./job.js")).driveAll(root);
+}
+
+enliven(document);
+document.addEventListener("htmx:load", (event) => enliven(event.detail.elt.parentElement ?? document));
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-wrap-toggle]");
+  if (!button) return;
+  button.setAttribute("aria-pressed", String(button.closest(".log").classList.toggle("is-wrapped")));
+});
+for (const type of ["htmx:sendError", "htmx:timeout"]) {
+  document.addEventListener(type, () => showFailure("The server did not answer. Check that it is running, then try again."));
+}
+document.addEventListener("htmx:responseError", (event) => {
+  showFailure(`The server answered with ${event.detail.xhr.status}. Nothing was changed; reload the page and try again.`);
+});
+
+function showFailure(text) {
+  const template = document.querySelector("#failure-template");
+  const notice = template.content.firstElementChild.cloneNode(true);
+  notice.querySelector("[data-text]").textContent = text;
+  document.querySelector("#messages").replaceChildren(notice);
+}

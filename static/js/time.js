@@ -1,0 +1,37 @@
+// <time datetime="..." data-age>: local time in the title, "3 min ago" as text, kept fresh.
+// <time datetime="..." data-local>: local date and time as text.
+const STEPS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [Infinity, 86400, "d"]];
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const short = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+export function duration(seconds) {
+  const value = Math.max(0, seconds);
+  if (value < 0.0995) return `${(value * 1000).toPrecision(2)} ms`;
+  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value < 10) return `${value.toFixed(1)} s`;
+  if (value < 60) return `${Math.round(value)} s`;
+  const whole = Math.round(value);
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+}
+
+export function age(date, now = Date.now()) {
+  const seconds = (now - date) / 1000;
+  if (Math.abs(seconds) < 5) return "just now";
+  const [, unit, name] = STEPS.find(([limit]) => Math.abs(seconds) < limit);
+  const amount = `${Math.floor(Math.abs(seconds) / unit)} ${name}`;
+  return seconds < 0 ? `in ${amount}` : `${amount} ago`;
+}
+
+function show(element) {
+  const date = new Date(element.dateTime);
+  if (Number.isNaN(date.getTime())) return;
+  element.title = full.format(date);
+  element.textContent = "age" in element.dataset ? age(date.getTime()) : short.format(date);
+}
+
+export function showTimes(root = document) {
+  root.querySelectorAll("time[data-age], time[data-local]").forEach(show);
+}
+
+setInterval(() => document.querySelectorAll("time[data-age]").forEach(show), 5000);
