@@ -15,21 +15,13 @@ class PlanRun(models.Model):
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="plan_run")
     name = models.CharField(max_length=200)
-    model = models.ForeignKey(
-        LanguageModel, null=True, on_delete=models.SET_NULL, related_name="plan_runs"
-    )
+    model = models.ForeignKey(LanguageModel, null=True, on_delete=models.SET_NULL, related_name="plan_runs")
     cluster = models.JSONField(help_text="the frozen input, format e2llm-cluster/1")
-    device_ids = models.JSONField(
-        default=dict, help_text="name in the cluster file -> inventory device id"
-    )
+    device_ids = models.JSONField(default=dict, help_text="name in the cluster file -> inventory device id")
     method = models.CharField(max_length=16, choices=Methods, default=Methods.AUTO)
     seed = models.PositiveIntegerField(default=0)
-    plan = models.JSONField(
-        null=True, help_text="best so far, in the end the delivered plan: e2llm-plan/1"
-    )
-    checkpoint = models.JSONField(
-        null=True, help_text="state of the search, to resume after a lost worker"
-    )
+    plan = models.JSONField(null=True, help_text="best so far, in the end the delivered plan: e2llm-plan/1")
+    checkpoint = models.JSONField(null=True, help_text="state of the search, to resume after a lost worker")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -42,23 +34,16 @@ class PlanRun(models.Model):
 class Generation(models.Model):
     """One generation of the genetic algorithm, for the convergence chart."""
 
-    run = models.ForeignKey(
-        PlanRun, on_delete=models.CASCADE, related_name="generations"
-    )
+    run = models.ForeignKey(PlanRun, on_delete=models.CASCADE, related_name="generations")
     number = models.PositiveIntegerField()
     best_seconds = models.FloatField(help_text="objective of the best plan so far")
-    mean_seconds = models.FloatField(
-        null=True, help_text="mean over the feasible plans of the population"
-    )
-    bound_seconds = models.FloatField(
-        null=True, help_text="no plan can be better, when proven"
-    )
+    mean_seconds = models.FloatField(null=True, help_text="mean over the feasible plans of the population")
+    bound_seconds = models.FloatField(null=True, help_text="no plan can be better, when proven")
     evaluations = models.PositiveIntegerField()
 
     class Meta:
         ordering = ["number"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["run", "number"], name="one_row_per_generation"
-            )
-        ]
+        constraints = [models.UniqueConstraint(fields=["run", "number"], name="one_row_per_generation")]
+
+    def __str__(self) -> str:
+        return f"{self.run}, generation {self.number}"
