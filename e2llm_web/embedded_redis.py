@@ -8,6 +8,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from redis import Redis
+from redis.exceptions import RedisError
+
 LONGEST_SOCKET_PATH = 100  # the kernel's limit is 107 bytes, and a client may add a suffix
 
 
@@ -77,3 +80,11 @@ def command(data_folder: Path) -> list[str]:
         *("--dir", str(folder), "--appendonly", "yes", "--save", "", "--daemonize", "no"),
         *("--loglevel", "warning", "--maxmemory-policy", "noeviction"),
     ]
+
+
+def end_leftover(data_folder: Path) -> None:
+    """Shut down a server that an earlier, killed start left on our socket: two would write the same file."""
+    try:
+        Redis(unix_socket_path=str(socket_path(data_folder))).shutdown(nosave=True)
+    except (RedisError, OSError):
+        return  # nothing listens there

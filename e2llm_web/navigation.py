@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import HttpRequest
@@ -44,19 +44,13 @@ PHONE_BAR = ("Home", "Deployments", "Traffic", "Playground")
 
 
 def menu(request: HttpRequest) -> dict[str, Any]:
-    """Context of every page: the menu in groups, the phone's bar, and the theme choices."""
+    """Context of every page: the menu in groups, and the phone's bar."""
     if not isinstance(getattr(request, "user", None), User):
         return {}
-    groups = [
-        (heading, [_marked(entry, request.path) for entry in entries]) for heading, entries in MENU.items()
-    ]
-    entries = [entry for _, group in groups for entry in group]
-    return {
-        "menu_groups": groups,
-        "phone_bar": [entry for entry in entries if entry.label in PHONE_BAR],
-    }
+    groups = {heading: [_marked(entry, request.path) for entry in entries] for heading, entries in MENU.items()}
+    bar = [entry for group in groups.values() for entry in group if entry.label in PHONE_BAR]
+    return {"menu_groups": groups.items(), "phone_bar": bar}
 
 
 def _marked(entry: Entry, path: str) -> Entry:
-    is_current = path == "/" if entry.path == "/" else path.startswith(entry.path)
-    return Entry(entry.label, entry.path, entry.icon, is_current)
+    return replace(entry, is_current=path == "/" if entry.path == "/" else path.startswith(entry.path))

@@ -64,7 +64,7 @@ def _with_raw(value: float | None, text: Callable[[float], str], unit: str) -> S
 
 
 @register.filter
-def bytes(value: float | None) -> SafeString:  # noqa: A001 - the filter's name in templates
+def bytes(value: float | None) -> SafeString:
     return _with_raw(value, quantities.bytes_text, "bytes")
 
 
@@ -97,17 +97,16 @@ def number(value: float | None) -> SafeString:
 @register.filter
 def age(value: datetime | None) -> SafeString:
     """Relative age that time.js keeps fresh; the UTC time until then."""
-    return _time(value, "data-age")
+    return _time(value, '<time datetime="{}" data-age>{}</time>')
 
 
 @register.filter
 def moment(value: datetime | None) -> SafeString:
     """Date and time, local once time.js has run."""
-    return _time(value, "data-local")
+    return _time(value, '<time datetime="{}" data-local>{}</time>')
 
 
-def _time(value: datetime | None, manner: str) -> SafeString:
+def _time(value: datetime | None, markup: str) -> SafeString:
     if value is None:
         return mark_safe('<span class="muted">never</span>')
-    text = value.strftime("%Y-%m-%d %H:%M UTC")
-    return format_html('<time datetime="{}" {}>{}</time>', value.isoformat(), mark_safe(manner), text)
+    return format_html(markup, value.isoformat(), value.strftime("%Y-%m-%d %H:%M UTC"))

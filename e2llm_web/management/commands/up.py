@@ -1,0 +1,188 @@
+"""Start everything on this machine and keep it running until Ctrl-C."""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import signal
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connections
+from django.urls import reverse
+
+from accounts import vault
+from accounts.core.roles import Role
+from accounts.models import User
+from accounts.services import create_login_link
+from e2llm_web import embedded_redis, parts, ports
+from e2llm_web.parts import Addresses
+from e2llm_web.supervisor import PartFailed, StopRequested, Supervisor
+
+LEAST_FREE_BYTES = 300 * 10**6
+
+
+class Command(BaseCommand):
+    help = "Start Redis, worker, pages and gateway on this machine; Ctrl-C stops them."
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+        parser.add_argument("--port", type=int, default=8000, help="port of the pages")
+        parser.add_argument("--gateway-port", type=int, default=8001, help="port of the OpenAI-compatible gateway")
+        parser.add_argument(
+            "--demo",
+            nargs="?",
+            const="auto",
+            choices=("auto", "manual"),
+            help="add three small SSH hosts on this machine; =manual leaves registering and deploying to you",
+        )
+
+    def handle(self, *args: Any, host: str, port: int, gateway_port: int, demo: str | None, **options: Any) -> None:
+        addresses = Addresses(host, port, gateway_port)
+        settings.DATA_DIR.mkdir(parents=True, exist_ok=True)
+        with claim(settings.DATA_DIR / "up.lock", addresses):
+            check_disk()
+            check_ports(addresses)
+            vault.create_key_file()
+            try:
+                asyncio.run(Session(addresses, demo).run())
+            except (PartFailed, embedded_redis.NoRedis) as error:
+                raise CommandError(str(error)) from None
+
+
+class Session:
+    """One run of `up`, from the first process to the last."""
+
+    def __init__(self, addresses: Addresses, demo: str | None) -> None:
+        self.addresses = addresses
+        self.demo = demo
+        self.environment = child_environment(addresses)
+
+    async def run(self) -> None:
+        supervisor = Supervisor(say)
+        loop = asyncio.get_running_loop()
+        for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(sign, supervisor.stop_asked.set)
+        try:
+            await self.start(supervisor)
+            await supervisor.wait()
+        except StopRequested:
+            say("up", "stopping")
+        finally:
+            await supervisor.stop()
+        say("up", "stopped; what was deployed on the hosts keeps running and is taken over at the next start")
+
+    async def start(self, supervisor: Supervisor) -> None:
+        await self.start_redis(supervisor)
+        await asyncio.to_thread(migrate)
+        environment = self.environment
+        say("up", "starting worker, pages and gateway")
+        await supervisor.start(
+            parts.worker(environment),
+            parts.web(self.addresses, environment),
+            parts.gateway(self.addresses, environment),
+        )
+        say("up", f"pages    {self.addresses.site}/")
+        say("up", f"gateway  {self.addresses.gateway}/v1")
+        link = await asyncio.to_thread(login_link, self.addresses, self.demo is not None)
+        if link:
+            say("up", f"log in once with  {link}")
+        if self.demo:
+            await supervisor.start(parts.demo_hosts(environment))
+            await supervisor.start(parts.demo_drive(environment, manual=self.demo == "manual"))
+        say("up", "running; Ctrl-C stops")
+
+    async def start_redis(self, supervisor: Supervisor) -> None:
+        if os.environ.get("REDIS_URL"):
+            if not await parts.redis_answers(settings.REDIS_URL):
+                raise PartFailed(
+                    "The Redis that REDIS_URL names does not answer. "
+                    "Remedy: start it or correct the address; without REDIS_URL an embedded one is used."
+                )
+            return
+        await asyncio.to_thread(embedded_redis.end_leftover, settings.DATA_DIR)
+        say("up", "starting the embedded Redis")
+        await supervisor.start(parts.redis(settings.DATA_DIR, self.environment))
+
+
+def say(name: str, text: str) -> None:
+    sys.stdout.write(f"{name:8}| {text}\n")
+    sys.stdout.flush()
+
+
+def claim(path: Path, addresses: Addresses) -> IO[str]:
+    """The open lock file; CommandError when another instance holds it."""
+    file = path.open("a+")
+    file.seek(0)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CommandError(
+            f"E2LLM Web already runs on this data folder ({path.parent}): {file.read().strip()}. "
+            "Remedy: use that one, stop it with Ctrl-C, or give this one another folder with E2LLM_DATA."
+        ) from None
+    file.truncate(0)
+    file.write(f"pid {os.getpid()}, {addresses.site}/\n")
+    file.flush()
+    return file
+
+
+def check_disk() -> None:
+    free = shutil.disk_usage(settings.DATA_DIR).free
+    if free < LEAST_FREE_BYTES:
+        raise CommandError(
+            f"The disk of the data folder {settings.DATA_DIR} has {free / 1e6:.0f} MB left, at least "
+            f"{LEAST_FREE_BYTES / 1e6:.0f} MB are needed. Remedy: free some space, or set E2LLM_DATA to a folder elsewhere."
+        )
+
+
+def check_ports(addresses: Addresses) -> None:
+    for option, port in (("--port", addresses.port), ("--gateway-port", addresses.gateway_port)):
+        if not ports.is_free(addresses.host, port):
+            raise CommandError(
+                f"Port {port} on {addresses.host} is taken by {ports.holder(port)}. "
+                f"Remedy: stop that program, or choose another port with {option}."
+            )
+
+
+def child_environment(addresses: Addresses) -> dict[str, str]:
+    named = os.environ.get("E2LLM_HOSTS", "")
+    is_own = addresses.reachable_host in {"127.0.0.1", "localhost", "[::1]"}
+    hosts = [host for host in (named, "" if is_own else addresses.reachable_host) if host]
+    return os.environ | {
+        "DJANGO_SETTINGS_MODULE": "e2llm_web.settings",
+        "E2LLM_DATA": str(settings.DATA_DIR),
+        "E2LLM_GATEWAY_URL": addresses.gateway,
+        "E2LLM_HOSTS": ",".join(hosts),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def migrate() -> None:
+    say("up", "bringing the database up to date")
+    try:
+        call_command("migrate", interactive=False, verbosity=0)
+    except OperationalError as error:
+        raise PartFailed(
+            f"The database does not answer: {str(error).strip()}\n"
+            "Remedy: start it or correct DATABASE_URL; without DATABASE_URL a file in the data folder is used."
+        ) from None
+    finally:
+        connections.close_all()
+
+
+def login_link(addresses: Addresses, always: bool) -> str:
+    """A one-time address for the admin, until an admin has logged in; empty when none is needed."""
+    try:
+        has_admin = User.objects.filter(role=Role.ADMIN, last_login__isnull=False).exists()
+        if has_admin and not always:
+            return ""
+        return addresses.site + reverse("accounts:login_link", args=[create_login_link()])
+    finally:
+        connections.close_all()

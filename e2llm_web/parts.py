@@ -1,0 +1,91 @@
+"""The processes of the product: how each is started and how one sees that it is ready."""
+
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from e2llm_web import embedded_redis, ports
+from e2llm_web.supervisor import Part
+
+WORKER_PROCESSES = 6  # jobs mostly wait for hosts; a plan must not keep the housekeeping waiting
+WORKER_GRACE_SECONDS = 8.0
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the pages and the gateway listen."""
+
+    host: str
+    port: int
+    gateway_port: int
+
+    @property
+    def site(self) -> str:
+        return f"http://{self.reachable_host}:{self.port}"
+
+    @property
+    def gateway(self) -> str:
+        return f"http://{self.reachable_host}:{self.gateway_port}"
+
+    @property
+    def reachable_host(self) -> str:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104  compared, not bound
+        return f"[{host}]" if ":" in host else host
+
+
+async def redis_answers(url: str) -> bool:
+    try:
+        async with Redis.from_url(url) as client:
+            return bool(await client.ping())
+    except (RedisError, OSError):
+        return False
+
+
+def redis(data_folder: Path, environment: Mapping[str, str]) -> Part:
+    async def is_ready() -> bool:
+        return await redis_answers(embedded_redis.url(data_folder))
+
+    return Part("redis", embedded_redis.command(data_folder), environment, is_ready)
+
+
+def worker(environment: Mapping[str, str]) -> Part:
+    """SIGQUIT: a job in hand is left to its lease and goes on after the next start, instead of holding up the stop."""
+    argv = [
+        *(sys.executable, "-m", "celery", "--app", "e2llm_web", "--quiet", "worker", "--beat"),
+        *("--concurrency", str(WORKER_PROCESSES), "--loglevel", "WARNING"),
+        *("--without-gossip", "--without-mingle"),
+    ]
+    return Part("worker", argv, environment, stop_signal=signal.SIGQUIT, grace_seconds=WORKER_GRACE_SECONDS)
+
+
+def web(addresses: Addresses, environment: Mapping[str, str]) -> Part:
+    return _server("web", "e2llm_web.asgi:application", addresses.host, addresses.port, environment)
+
+
+def gateway(addresses: Addresses, environment: Mapping[str, str]) -> Part:
+    return _server("gateway", "serving.gateway.app:application", addresses.host, addresses.gateway_port, environment)
+
+
+def _server(name: str, application: str, host: str, port: int, environment: Mapping[str, str]) -> Part:
+    async def is_ready() -> bool:
+        return await ports.answers(host, port)
+
+    argv = [
+        *(sys.executable, "-m", "uvicorn", application, "--host", host, "--port", str(port)),
+        *("--timeout-graceful-shutdown", "4", "--log-level", "warning", "--no-access-log", "--no-server-header"),
+    ]
+    return Part(name, argv, environment, is_ready)
+
+
+def demo_hosts(environment: Mapping[str, str]) -> Part:
+    return Part("hosts", [sys.executable, "manage.py", "demo_hosts"], environment)
+
+
+def demo_drive(environment: Mapping[str, str], *, manual: bool) -> Part:
+    argv = [sys.executable, "manage.py", "demo_drive", *(["--manual"] if manual else [])]
+    return Part("demo", argv, environment, may_finish=True)
