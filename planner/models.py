@@ -22,6 +22,9 @@ class PlanRun(models.Model):
     seed = models.PositiveIntegerField(default=0)
     plan = models.JSONField(null=True, help_text="best so far, in the end the delivered plan: e2llm-plan/1")
     checkpoint = models.JSONField(null=True, help_text="state of the search, to resume after a lost worker")
+    refusal = models.JSONField(
+        null=True, help_text="why there is no plan: limit, text, shortfall, unit, remedy"
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
