@@ -1,12 +1,10 @@
-"""Plans and runs as pictures: view models and plotly figures, every width and sentence worked out here."""
+"""The stage diagram of a plan: every width and sentence worked out here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inventory.core.quantities import bandwidth_text, bytes_text, rate_text, seconds_text
-from planner.events import Point
 
 ROLE_LABELS = {"prefill": "Prefill", "decode": "Decode", "mixed": "Mixed"}
 TIGHT_FRACTION = 0.93
@@ -130,51 +128,3 @@ def _link(cluster: Json, ends: set[str]) -> Json:
 
 def _percent(part: float, whole: float) -> float:
     return round(min(100.0, 100 * part / whole), 1) if whole else 0.0
-
-
-def convergence(points: Sequence[Point], references: Mapping[str, float]) -> Json:
-    """Best, mean and bound per generation; `references` are other plans' values, drawn as level lines."""
-    numbers = [point["number"] for point in points]
-    best = [point["best_seconds"] for point in points]
-    mean = [point["mean_seconds"] for point in points]
-    bound = [point["bound_seconds"] for point in points]
-    data = [
-        _line("Best so far", numbers, best, "var(--accent)", width=3),
-        _line("Mean of the generation", numbers, mean, "var(--ink-3)", dash="dot"),
-        _line("No plan can be better", numbers, bound, "var(--danger)", dash="dash"),
-    ]
-    last = numbers[-1] if numbers else 1
-    for name, seconds in references.items():
-        data.append(_line(name, [0, last], [seconds, seconds], "var(--line-strong)", dash="dashdot"))
-    return {"data": data, "layout": _axes("Generation", "Maximum waiting time (s)")}
-
-
-def waiting(curves: Mapping[str, Sequence[float]]) -> Json:
-    """Waiting time of each simulated request, sorted, one line a plan; the first stands out."""
-    colours = ["accent", "ink-3", "decode", "prefill", "mixed", "danger"]
-    data = []
-    for index, (name, curve) in enumerate(curves.items()):
-        colour = f"var(--{colours[index % len(colours)]})"
-        requests = list(range(1, len(curve) + 1))
-        data.append(_line(name, requests, sorted(curve), colour, width=1.5 if index else 3))
-    return {"data": data, "layout": _axes("Requests, shortest wait first", "Waiting time (s)")}
-
-
-def _line(
-    name: str,
-    x: Sequence[float],
-    y: Sequence[float | None],
-    colour: str,
-    *,
-    dash: str = "solid",
-    width: float = 1.5,
-) -> Json:
-    style = {"color": colour, "dash": dash, "width": width}
-    return {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), "line": style}
-
-
-def _axes(x_title: str, y_title: str) -> Json:
-    return {
-        "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": y_title}, "rangemode": "tozero"},
-    }
