@@ -27,6 +27,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.humanize",
     "django.forms",
+    "django.forms",
     "axes",
     "csp",
     "channels",
@@ -53,6 +54,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 ROOT_URLCONF = "e2llm_web.urls"
 ASGI_APPLICATION = "e2llm_web.asgi.application"
 TEMPLATES = [
