@@ -27,7 +27,6 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.humanize",
     "django.forms",
-    "django.forms",
     "axes",
     "csp",
     "channels",
@@ -54,7 +53,6 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
-FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 ROOT_URLCONF = "e2llm_web.urls"
 ASGI_APPLICATION = "e2llm_web.asgi.application"
 TEMPLATES = [
