@@ -14,8 +14,8 @@ from serving.core.placement import BadLaunch, Gpu, HostFacts
 
 FLAGS = frozenset(
     "--model --alias --host --port --api-key-file --threads --offline --cors-origins --no-cors-credentials "
-    "--metrics --log-verbosity --fit --rpc --device --n-gpu-layers --tensor-split --override-tensor --parallel "
-    "--ctx-size --batch-size --flash-attn --cache-ram --ctx-checkpoints --kv-unified --no-ui "
+    "--metrics --log-verbosity --fit --rpc --device --n-gpu-layers --tensor-split --override-tensor "
+    "--parallel --ctx-size --batch-size --flash-attn --cache-ram --ctx-checkpoints --kv-unified --no-ui "
     "--slot-save-path --swa-full --path".split()
 )
 

@@ -1,9 +1,9 @@
 """Processes of ours on a host, with the host's real shell."""
 
+# ruff: noqa: ASYNC240 - looks at a few local files
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import subprocess
 import sys
@@ -141,7 +141,7 @@ async def test_key_file_is_for_its_owner_alone_and_the_key_is_not_on_the_command
     wanted = command(tmp_path, "sleep", "600", key=True)
     async with running(wanted) as (connection, started):
         assert wanted.key_path is not None
-        assert os.stat(wanted.key_path).st_mode & 0o777 == 0o600
+        assert Path(wanted.key_path).stat().st_mode & 0o777 == 0o600
         assert Path(wanted.key_path).read_text() == "secret\n"
         assert b"secret" not in Path(f"/proc/{started.pid}/cmdline").read_bytes()
 
