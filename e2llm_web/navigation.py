@@ -47,7 +47,9 @@ def menu(request: HttpRequest) -> dict[str, Any]:
     """Context of every page: the menu in groups, and the phone's bar."""
     if not isinstance(getattr(request, "user", None), User):
         return {}
-    groups = {heading: [_marked(entry, request.path) for entry in entries] for heading, entries in MENU.items()}
+    groups = {
+        heading: [_marked(entry, request.path) for entry in entries] for heading, entries in MENU.items()
+    }
     bar = [entry for group in groups.values() for entry in group if entry.label in PHONE_BAR]
     return {"menu_groups": groups.items(), "phone_bar": bar}
 

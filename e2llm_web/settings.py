@@ -3,12 +3,15 @@
 import os
 from pathlib import Path
 
+import django_stubs_ext
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 
 from e2llm_web import embedded_redis
 from e2llm_web.database_url import database
 from e2llm_web.logs import logging_settings
 from e2llm_web.secret_key import secret_key
+
+django_stubs_ext.monkeypatch()  # so that ModelForm[User] and its like exist while the program runs, too
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(os.environ.get("E2LLM_DATA") or BASE_DIR / "var").resolve()
