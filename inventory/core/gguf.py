@@ -163,14 +163,20 @@ def tensor_bytes(shape: tuple[int, ...], type_number: int, name: str = "tensor")
     for length in shape:
         elements *= length
     if shape[0] % group:
-        raise GgufError(f"{name} has rows of {shape[0]} elements, not a multiple of {group} as {type_name} needs")
+        raise GgufError(
+            f"{name} has rows of {shape[0]} elements, not a multiple of {group} as {type_name} needs"
+        )
     return elements // group * group_bytes
 
 
 def _read_preamble(cursor: _Cursor, stream: BinaryIO) -> tuple[int, int, int]:
     if cursor.available < 24 and cursor.is_whole_file:
         found = stream.read(4)
-        reason = "too short for a GGUF" if found == MAGIC[: len(found)] else f"not a GGUF: it begins with {found!r}"
+        reason = (
+            "too short for a GGUF"
+            if found == MAGIC[: len(found)]
+            else f"not a GGUF: it begins with {found!r}"
+        )
         raise GgufError(f"the file of {cursor.available} bytes is {reason}")
     magic = cursor.take(4, "the magic number")
     if magic != MAGIC:
@@ -233,7 +239,9 @@ def _skip_strings(cursor: _Cursor, key: str, items: int) -> None:
     what = f"the array {key!r}"
     unpack: Callable[[bytes], tuple[int]] = struct.Struct("<Q").unpack
     if cursor.at + 8 * items > MAX_HEADER_BYTES:
-        raise GgufError(f"{what} of {items} texts would make the header longer than {MAX_HEADER_BYTES >> 20} MiB")
+        raise GgufError(
+            f"{what} of {items} texts would make the header longer than {MAX_HEADER_BYTES >> 20} MiB"
+        )
     for _ in range(items):
         cursor.skip(unpack(cursor.take(8, what))[0], what)
 
@@ -273,10 +281,14 @@ def _check_tensors(tensors: tuple[Tensor, ...], data_start: int, alignment: int,
             raise GgufError(f"the tensor {tensor.name} stands twice in the header")
         names.add(tensor.name)
         if tensor.offset % alignment:
-            raise GgufError(f"{tensor.name} begins at {tensor.offset}, not on a boundary of {alignment} bytes")
+            raise GgufError(
+                f"{tensor.name} begins at {tensor.offset}, not on a boundary of {alignment} bytes"
+            )
         if tensor.offset < end_before:
             raise GgufError(f"{tensor.name} overlaps the tensor before it")
         end_before = tensor.offset + tensor.size_bytes
         if data_start + end_before > file_bytes:
             missing = data_start + end_before - file_bytes
-            raise GgufError(f"the data of {tensor.name} ends {missing} bytes past the end: the file is truncated")
+            raise GgufError(
+                f"the data of {tensor.name} ends {missing} bytes past the end: the file is truncated"
+            )

@@ -39,7 +39,9 @@ def hardware_of(found: dict[str, Section]) -> dict[str, Any]:
     facts["tools"] = text_of(found, "tools").split()
     facts["home"] = text_of(found, "home").strip()
     facts["has_our_processes"] = bool(text_of(found, "ours").strip())
-    facts["driver"] = text_of(found, "driver").strip().splitlines()[0] if text_of(found, "driver").strip() else ""
+    facts["driver"] = (
+        text_of(found, "driver").strip().splitlines()[0] if text_of(found, "driver").strip() else ""
+    )
     facts["sources"]["gpus"] = "llama-server --list-devices"
     facts["warnings"] = _warnings(gpus, seen_by_system, facts)
     return facts
@@ -54,14 +56,19 @@ def usable_memory(hardware: dict[str, Any]) -> UsableMemory:
     if hardware["is_unified"]:
         limit = hardware.get("metal_limit_bytes") or gpus[0]["total_bytes"] or ram
         usable = min(limit, max(ram, 0)) if hardware["memory_total_bytes"] else limit
-        return UsableMemory(usable, 0, f"unified memory: the smaller of the GPU limit {_gb(limit)} and {ram_text}")
+        return UsableMemory(
+            usable, 0, f"unified memory: the smaller of the GPU limit {_gb(limit)} and {ram_text}"
+        )
     total, source = _smallest_total(hardware)
     reserve = max(int(total * GPU_RESERVE_FRACTION), GPU_RESERVE_BYTES)
     usable = total - reserve
     free = gpus[0]["free_bytes"]
     text = f"GPU: {_gb(total)} ({source}) less {_gb(reserve)} in reserve"
     if not hardware["has_our_processes"] and free is not None and free < usable:
-        usable, text = free, f"GPU: {_gb(free)} free at the probe, other programs hold the rest of {_gb(total)}"
+        usable, text = (
+            free,
+            f"GPU: {_gb(free)} free at the probe, other programs hold the rest of {_gb(total)}",
+        )
     return UsableMemory(max(usable, 0), ram, f"{text}; RAM beside it: {ram_text}")
 
 
@@ -130,7 +137,10 @@ def _cgroup_limit(text: str) -> int | None:
 def _ram_usable(hardware: dict[str, Any]) -> tuple[int, str]:
     total = hardware["memory_total_bytes"]
     reserve = max(int(total * RAM_RESERVE_FRACTION), RAM_RESERVE_BYTES)
-    usable, text = total - reserve, f"{_gb(total)} of RAM ({hardware['sources']['memory']}) less {_gb(reserve)} in reserve"
+    usable, text = (
+        total - reserve,
+        f"{_gb(total)} of RAM ({hardware['sources']['memory']}) less {_gb(reserve)} in reserve",
+    )
     available = hardware["memory_available_bytes"]
     if not hardware["has_our_processes"] and available - reserve // 2 < usable:
         usable = available - reserve // 2
@@ -149,11 +159,17 @@ def _smallest_total(hardware: dict[str, Any]) -> tuple[int, str]:
 def _warnings(gpus: list[Accelerator], cards: list[Accelerator], facts: dict[str, Any]) -> list[str]:
     found = []
     if cards and not gpus:
-        found.append(f"{cards[0].source} sees {cards[0].description}, but this llama.cpp build does not use it")
+        found.append(
+            f"{cards[0].source} sees {cards[0].description}, but this llama.cpp build does not use it"
+        )
     if len(gpus) > 1:
         found.append(f"{len(gpus)} GPUs found; plans use the first, {gpus[0].name}")
     for gpu, card in zip(gpus, cards, strict=False):
-        if gpu.total_bytes and card.total_bytes and abs(gpu.total_bytes - card.total_bytes) > 0.05 * card.total_bytes:
+        if (
+            gpu.total_bytes
+            and card.total_bytes
+            and abs(gpu.total_bytes - card.total_bytes) > 0.05 * card.total_bytes
+        ):
             found.append(
                 f"{gpu.name}: llama.cpp says {_gb(gpu.total_bytes)}, {card.source} says {_gb(card.total_bytes)}; "
                 "the smaller is used"

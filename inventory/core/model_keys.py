@@ -28,7 +28,9 @@ class Keys:
         self.values = values
         architecture = values.get("general.architecture")
         if not isinstance(architecture, str) or not architecture:
-            raise GgufError("general.architecture is missing: not a language model, or a later shard of a split one")
+            raise GgufError(
+                "general.architecture is missing: not a language model, or a later shard of a split one"
+            )
         self.architecture = architecture
         if values.get("general.type", "model") != "model":
             raise GgufError(f"the file holds a {values['general.type']!r} and not a model")
@@ -114,7 +116,9 @@ def window_pattern(keys: Keys) -> tuple[tuple[int | None, ...], tuple[str, ...]]
         if len(flags) < count:
             raise GgufError(f"attention.sliding_window_pattern has {len(flags)} items for {count} blocks")
     else:
-        period = int(pattern) if isinstance(pattern, int) and pattern else WINDOW_PERIODS.get(keys.architecture, 0)
+        period = (
+            int(pattern) if isinstance(pattern, int) and pattern else WINDOW_PERIODS.get(keys.architecture, 0)
+        )
         if period == 0:
             note = f"a window of {window} tokens without a known pattern: planned as full attention"
             return (None,) * count, (note,)

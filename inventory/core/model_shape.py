@@ -99,7 +99,9 @@ class ModelShape:
 
     def handover_bytes_per_request(self) -> int:
         return sum(
-            block.kv_bytes_per_token * block.window_tokens for block in self.blocks if block.window_tokens is not None
+            block.kv_bytes_per_token * block.window_tokens
+            for block in self.blocks
+            if block.window_tokens is not None
         )
 
     def compute_bytes(self, micro_batch_tokens: int = 512) -> int:
@@ -125,7 +127,9 @@ def shape_of(headers: Sequence[Header]) -> ModelShape:
     shards = headers[0].values.get("split.count", 1)
     if not isinstance(shards, int) or not 0 <= shards <= MAX_SHARDS:
         raise GgufError(f"split.count is {str(shards)[:60]}; 0 to {MAX_SHARDS} are possible")
-    shape = replace(shape, shards=max(int(shards), 1), file_bytes=sum(header.file_bytes for header in headers))
+    shape = replace(
+        shape, shards=max(int(shards), 1), file_bytes=sum(header.file_bytes for header in headers)
+    )
     if shape.shards != len(headers):
         note = f"{len(headers)} of {shape.shards} files were read; sizes cover only those"
         return replace(shape, notes=(*shape.notes, note))
@@ -171,7 +175,9 @@ def _grouped(tensors: list[Tensor], block_count: int) -> tuple[list[dict[str, in
         if match is None:
             others[tensor.name] = tensor.size_bytes
         elif int(match[1]) >= block_count:
-            raise GgufError(f"{tensor.name} belongs to a block that the {block_count} blocks of the model do not have")
+            raise GgufError(
+                f"{tensor.name} belongs to a block that the {block_count} blocks of the model do not have"
+            )
         else:
             blocks[int(match[1])][match[2]] = tensor.size_bytes
     return blocks, others
@@ -183,7 +189,9 @@ def _blocks(keys: Keys, by_block: list[dict[str, int]]) -> tuple[tuple[BlockShap
     blocks = []
     for index, tensors in enumerate(by_block):
         recurrent, attends = _mixers(tensors)
-        kv_bytes = keys.kv_bytes_per_token(index, bool(windows[index])) if attends and index < shared_from else 0
+        kv_bytes = (
+            keys.kv_bytes_per_token(index, bool(windows[index])) if attends and index < shared_from else 0
+        )
         window = windows[index] if kv_bytes else None
         blocks.append(_block(keys, tensors, kv_bytes, window, recurrent))
     empty = [str(index) for index, tensors in enumerate(by_block) if not tensors]

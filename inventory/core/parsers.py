@@ -7,7 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 KIB, MIB = 1024, 1024 * 1024
-CPU_FEATURES = ("avx", "avx2", "avx512f", "avx512_bf16", "amx_tile", "avx_vnni", "neon", "asimd", "sve", "i8mm")
+CPU_FEATURES = (
+    "avx",
+    "avx2",
+    "avx512f",
+    "avx512_bf16",
+    "amx_tile",
+    "avx_vnni",
+    "neon",
+    "asimd",
+    "sve",
+    "i8mm",
+)
 LISTENING = "0A"
 
 
@@ -136,7 +147,9 @@ def help_flags(text: str) -> list[str]:
 
 def listening_ports(text: str) -> set[int]:
     """Ports in state LISTEN, from `/proc/net/tcp` (and tcp6)."""
-    rows = re.findall(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} ([0-9A-F]{2}) ", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} ([0-9A-F]{2}) ", text, re.MULTILINE
+    )
     return {int(port, 16) for port, state in rows if state == LISTENING}
 
 

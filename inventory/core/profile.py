@@ -50,7 +50,9 @@ def fit(timings: Sequence[Timing]) -> Fitted:
     """Latency tables from timings at two depths or more in every cell of the grid."""
     bad = [timing for timing in timings if not SMALLEST_SECONDS < timing.seconds < 1e5]
     if bad:
-        raise ProfileError(f"a timing of {bad[0].seconds} s ({bad[0].phase}, size {bad[0].size}) cannot be true")
+        raise ProfileError(
+            f"a timing of {bad[0].seconds} s ({bad[0].phase}, size {bad[0].size}) cannot be true"
+        )
     decode = _phase(timings, DECODE)
     prefill = _phase(timings, PREFILL)
     tables = {
@@ -112,7 +114,9 @@ def _line(cells: dict[tuple[int, int], float], size: int, phase: str) -> tuple[f
     """Head seconds, block seconds and the largest relative residual; both made positive when noise wins."""
     points = sorted((blocks, seconds) for (cell_size, blocks), seconds in cells.items() if cell_size == size)
     if len(points) < 2:
-        raise ProfileError(f"{phase} of size {size} was timed at one depth only: block and head cannot be told apart")
+        raise ProfileError(
+            f"{phase} of size {size} was timed at one depth only: block and head cannot be told apart"
+        )
     depths = np.array([point[0] for point in points], dtype=float)
     seconds = np.array([point[1] for point in points], dtype=float)
     block, head = np.polyfit(depths, seconds, 1)

@@ -70,7 +70,9 @@ def plan_slice(headers: Sequence[Header], raw: bytes, keep: Sequence[int]) -> Sl
         if (name := _new_name(tensor.name, new_number)) is not None
     ]
     metadata = list(_metadata(first, raw, keep))
-    body = bytearray(MAGIC + struct.pack("<IQQ", first.version, len(kept), len(metadata)) + b"".join(metadata))
+    body = bytearray(
+        MAGIC + struct.pack("<IQQ", first.version, len(kept), len(metadata)) + b"".join(metadata)
+    )
     ranges, offset = [], 0
     for name, shard, header, tensor in kept:
         body += _tensor_info(name, tensor, offset)
@@ -114,7 +116,11 @@ def joined_ranges(plan: SlicePlan) -> list[Range]:
     joined: list[Range] = []
     for part in plan.ranges:
         before = joined[-1] if joined else None
-        if before and before.shard == part.shard and before.start + before.length + before.padding == part.start:
+        if (
+            before
+            and before.shard == part.shard
+            and before.start + before.length + before.padding == part.start
+        ):
             length = before.length + before.padding + part.length
             joined[-1] = Range(part.shard, before.start, length, part.padding)
         else:
@@ -139,7 +145,9 @@ def _metadata(first: Header, raw: bytes, keep: Sequence[int]) -> Iterator[bytes]
         if re.match(r"split\.", entry.key):
             continue
         if entry.key == count_key:
-            whole = raw[entry.start : entry.value_start] + struct.pack(f"<{SCALARS[entry.value_type]}", len(keep))
+            whole = raw[entry.start : entry.value_start] + struct.pack(
+                f"<{SCALARS[entry.value_type]}", len(keep)
+            )
         elif _is_per_block(entry, architecture, block_count):
             whole = _cut_array(entry, raw, keep)
         yield whole

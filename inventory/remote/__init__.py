@@ -1,0 +1,45 @@
+"""Runs commands and moves files on a device, over SSH or on this machine: the only package that knows SSH."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from inventory.models import Device
+from inventory.remote.connection import Completed, Connection
+from inventory.remote.errors import (
+    AuthenticationRefused,
+    CommandTimedOut,
+    HostKeyChanged,
+    HostUnreachable,
+    RemoteError,
+)
+from inventory.remote.keys import HostKey, create_identity, fetch_host_key, host_key, import_identity
+from inventory.remote.local import LocalConnection
+from inventory.remote.ssh import log_in
+
+__all__ = [
+    "AuthenticationRefused",
+    "CommandTimedOut",
+    "Completed",
+    "Connection",
+    "HostKey",
+    "HostKeyChanged",
+    "HostUnreachable",
+    "RemoteError",
+    "connect",
+    "create_identity",
+    "fetch_host_key",
+    "host_key",
+    "import_identity",
+]
+
+
+@asynccontextmanager
+async def connect(device: Device, password: str = "") -> AsyncIterator[Connection]:
+    """Open the device; a password is used instead of its identity, once, to install our key."""
+    if device.connection == Device.Connections.LOCAL:
+        yield LocalConnection(device.name)
+        return
+    async with log_in(device, password) as connection:
+        yield connection

@@ -1,0 +1,210 @@
+"""A device over SSH: pinned host key, no agent, no forwarding of anything, a deadline round every step."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import shlex
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncssh
+from asgiref.sync import sync_to_async
+
+from inventory.models import Device
+from inventory.remote import errors
+from inventory.remote.connection import Connection, checked, timeout_text
+from inventory.remote.errors import (
+    AuthenticationRefused,
+    CommandTimedOut,
+    HostKeyChanged,
+    HostUnreachable,
+    RemoteError,
+    silent_text,
+    unreachable_text,
+)
+from inventory.remote.keys import fetch_host_key, host_key
+from inventory.remote.streams import ReportBytes, talk
+
+KEEPALIVE_SECONDS, KEEPALIVE_MISSES = 10, 3
+CONNECT_ATTEMPTS = 3
+MAX_CHANNELS = 8
+KILL_SECONDS = 3.0
+
+BEGIN_PROGRAM = 'echo "$0 $$"; exec "$@"'
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and as whom to log in; made from a device before any event loop runs."""
+
+    name: str
+    host: str
+    port: int
+    username: str
+    host_key: str
+    private_key: str
+
+
+class SshConnection(Connection):
+    def __init__(self, name: str, client: asyncssh.SSHClientConnection) -> None:
+        super().__init__(name)
+        self._client = client
+        self._channels = asyncio.Semaphore(MAX_CHANNELS)
+
+    async def _execute(
+        self,
+        argv: Sequence[str],
+        stdin: bytes | Path,
+        timeout_seconds: float,
+        report: ReportBytes | None = None,
+    ) -> tuple[int, bytes, bytes]:
+        marker = f"e2llm-{secrets.token_hex(8)}"
+        command = f"exec {_command_line(['/bin/sh', '-c', BEGIN_PROGRAM, marker, *argv])}"
+        process: asyncssh.SSHClientProcess[bytes] | None = None
+        out, err = bytearray(), bytearray()
+        try:
+            async with asyncio.timeout(timeout_seconds), self._channels:
+                process = await self._open(command)
+                await talk((process.stdin, process.stdout, process.stderr), stdin, (out, err), report)
+                await process.wait_closed()
+        except TimeoutError:
+            raise CommandTimedOut(timeout_text(self.name, argv, timeout_seconds)) from None
+        except (asyncssh.Error, OSError) as error:
+            raise HostUnreachable(f"The connection to {self.name} broke during {argv[0]}: {error}") from None
+        finally:
+            if process is not None:
+                await self._end(process, bytes(out), marker)
+        if process.exit_status is None:
+            raise HostUnreachable(f"The connection to {self.name} broke during {argv[0]}.")
+        return process.exit_status, _begun(bytes(out), marker)[1], bytes(err)
+
+    async def _end(self, process: asyncssh.SSHClientProcess[bytes], out: bytes, marker: str) -> None:
+        """A given-up command must not go on unseen: sshd ignores signal requests for root, so kill its group."""
+        process.close()
+        pid, _ = _begun(out, marker)
+        if process.exit_status is not None or pid is None or self._client.is_closed():
+            return
+        with suppress(TimeoutError, asyncssh.Error, OSError):
+            async with asyncio.timeout(KILL_SECONDS):
+                await self._client.run(f"kill -9 -{pid}")
+
+    async def _open(self, command: str) -> asyncssh.SSHClientProcess[bytes]:
+        """Open a channel; a host that allows few at once is waited for, within the caller's deadline."""
+        wait = 0.05
+        while True:
+            try:
+                return await self._client.create_process(command, encoding=None)
+            except asyncssh.ChannelOpenError:
+                if self._client.is_closed():
+                    raise
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, 2.0)
+
+    @asynccontextmanager
+    async def tunnel(self, host_port: int) -> AsyncIterator[int]:
+        listener = await self._client.forward_local_port("127.0.0.1", 0, "127.0.0.1", host_port)
+        try:
+            yield listener.get_port()
+        finally:
+            listener.close()
+
+
+@asynccontextmanager
+async def log_in(device: Device, password: str = "") -> AsyncIterator[Connection]:
+    target = await _target(device)
+    if not target.host_key:
+        raise RemoteError(
+            f"The host key of {device.name} has not been confirmed yet, so nothing was sent to it."
+        )
+    client = await _log_in(target, password)
+    try:
+        yield SshConnection(device.name, client)
+    finally:
+        client.close()
+        with suppress(TimeoutError, asyncssh.Error, OSError):
+            async with asyncio.timeout(2.0):
+                await client.wait_closed()
+
+
+async def _target(device: Device) -> Target:
+    field = Device._meta.get_field("identity")
+    if device.identity_id is None or field.is_cached(device):
+        return _read_target(device)
+    return await sync_to_async(_read_target)(device)
+
+
+def _read_target(device: Device) -> Target:
+    private_key = device.identity.private_key if device.identity else ""
+    return Target(device.name, device.host, device.port, device.username, device.host_key, private_key)
+
+
+async def _log_in(target: Target, password: str) -> asyncssh.SSHClientConnection:
+    try:
+        async with asyncio.timeout(errors.CONNECT_SECONDS * 2):
+            return await _attempts(target, password)
+    except asyncssh.PermissionDenied:
+        raise AuthenticationRefused(_refused_text(target, password)) from None
+    except (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed):
+        pass
+    except TimeoutError:
+        raise HostUnreachable(silent_text(target.host, target.port)) from None
+    except (OSError, asyncssh.Error) as error:
+        raise HostUnreachable(unreachable_text(target.host, target.port, error)) from None
+    shown = await fetch_host_key(target.host, target.port)
+    raise HostKeyChanged(target.name, host_key(target.host_key).fingerprint, shown.fingerprint)
+
+
+async def _attempts(target: Target, password: str) -> asyncssh.SSHClientConnection:
+    """A busy sshd drops new connections at random (MaxStartups): try again before giving up."""
+    for attempt in range(1, CONNECT_ATTEMPTS + 1):
+        try:
+            return await _open_client(target, password)
+        except (ConnectionResetError, asyncssh.ConnectionLost):
+            if attempt == CONNECT_ATTEMPTS:
+                raise
+            await asyncio.sleep(0.2 * attempt + secrets.randbelow(200) / 1000)
+    raise AssertionError("the loop returns or raises")
+
+
+async def _open_client(target: Target, password: str) -> asyncssh.SSHClientConnection:
+    keys = None if password or not target.private_key else [asyncssh.import_private_key(target.private_key)]
+    return await asyncssh.connect(
+        target.host,
+        target.port,
+        username=target.username,
+        password=password or None,
+        client_keys=keys,
+        known_hosts=asyncssh.import_known_hosts(f"* {target.host_key}\n"),
+        config=None,
+        agent_path=None,
+        agent_forwarding=False,
+        x11_forwarding=False,
+        gss_host=None,
+        connect_timeout=errors.CONNECT_SECONDS,
+        login_timeout=errors.CONNECT_SECONDS,
+        keepalive_interval=KEEPALIVE_SECONDS,
+        keepalive_count_max=KEEPALIVE_MISSES,
+    )
+
+
+def _command_line(argv: Sequence[str]) -> str:
+    return " ".join(shlex.quote(checked(word)) for word in argv)
+
+
+def _begun(out: bytes, marker: str) -> tuple[int | None, bytes]:
+    """Process id and output of our command, without what the login shell's start-up files printed before it."""
+    begun = re.search(rb"^" + marker.encode() + rb" (\d+)\n", out, re.MULTILINE)
+    return (int(begun[1]), out[begun.end() :]) if begun else (None, out)
+
+
+def _refused_text(target: Target, password: str) -> str:
+    if password:
+        return f"{target.host} refused the password of {target.username!r}. Check user and password."
+    return (
+        f"{target.host} refused our key for the user {target.username!r}. Add the public key of the SSH identity "
+        f"to ~{target.username}/.ssh/authorized_keys there, or register the device again with its password."
+    )
