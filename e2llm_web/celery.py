@@ -13,6 +13,7 @@ app.autodiscover_tasks()
 EVERY_SECONDS = {"jobs.reap": 5.0, "inventory.heartbeat": 10.0, "serving.reconcile": 5.0}
 # A beat that finds every worker busy is dropped when the next one is due: late housekeeping must not pile up.
 app.conf.beat_schedule = {
-    name: {"task": name, "schedule": seconds, "options": {"expires": seconds}} for name, seconds in EVERY_SECONDS.items()
+    name: {"task": name, "schedule": seconds, "options": {"expires": seconds}}
+    for name, seconds in EVERY_SECONDS.items()
 }
 app.conf.beat_scheduler = "celery.beat:Scheduler"  # in memory: no schedule file to be damaged by a kill

@@ -31,7 +31,9 @@ def private_files_are_private(app_configs: Any, **kwargs: Any) -> list[CheckMess
         if path.exists() and path.stat().st_mode & 0o077:
             mode = path.stat().st_mode & 0o777
             hint = f"chmod 600 {path}, and replace the key if others had a login here."
-            messages.append(Error(f"{path} is readable by others (mode {mode:o}).", hint=hint, id="e2llm.E002"))
+            messages.append(
+                Error(f"{path} is readable by others (mode {mode:o}).", hint=hint, id="e2llm.E002")
+            )
     return messages
 
 
@@ -41,7 +43,7 @@ def open_hosts_use_https(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         Warning(
-            f"The site answers for {', '.join(settings.HOSTS)} over plain HTTP: passwords and keys can be read on the way.",
+            f"The site answers for {', '.join(settings.HOSTS)} over plain HTTP: passwords and keys can be read.",
             hint="Put a proxy with TLS in front and set E2LLM_HTTPS=1 (docs/operations.md).",
             id="e2llm.W001",
         )

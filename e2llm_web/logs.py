@@ -4,7 +4,12 @@ import logging
 import re
 from typing import Any
 
-STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "request", "server_time"}
+STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "request",
+    "server_time",
+}
 SECRETS = re.compile(
     r"(?P<name>bearer\s+|authorization['\"]?\s*[:=]\s*['\"]?|(?:password|passphrase|secret|api[_-]?key|token)['\"]?\s*[:=]\s*['\"]?)"
     r"[^\s'\",&;]+"
@@ -41,7 +46,11 @@ def logging_settings(level: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "line": {"()": LineFormatter, "format": "%(asctime)s %(levelname)s %(name)s %(message)s", "datefmt": "%H:%M:%S"}
+            "line": {
+                "()": LineFormatter,
+                "format": "%(asctime)s %(levelname)s %(name)s %(message)s",
+                "datefmt": "%H:%M:%S",
+            }
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": level},

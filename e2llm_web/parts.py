@@ -68,7 +68,9 @@ def web(addresses: Addresses, environment: Mapping[str, str]) -> Part:
 
 
 def gateway(addresses: Addresses, environment: Mapping[str, str]) -> Part:
-    return _server("gateway", "serving.gateway.app:application", addresses.host, addresses.gateway_port, environment)
+    return _server(
+        "gateway", "serving.gateway.app:application", addresses.host, addresses.gateway_port, environment
+    )
 
 
 def _server(name: str, application: str, host: str, port: int, environment: Mapping[str, str]) -> Part:
@@ -77,7 +79,14 @@ def _server(name: str, application: str, host: str, port: int, environment: Mapp
 
     argv = [
         *(sys.executable, "-m", "uvicorn", application, "--host", host, "--port", str(port)),
-        *("--timeout-graceful-shutdown", "4", "--log-level", "warning", "--no-access-log", "--no-server-header"),
+        *(
+            "--timeout-graceful-shutdown",
+            "4",
+            "--log-level",
+            "warning",
+            "--no-access-log",
+            "--no-server-header",
+        ),
     ]
     return Part(name, argv, environment, is_ready)
 

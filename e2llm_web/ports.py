@@ -1,7 +1,6 @@
 """Is a TCP port free, and who holds it?"""
 
 import asyncio
-import os
 import socket
 from pathlib import Path
 
@@ -34,7 +33,13 @@ def holder(port: int) -> str:
     for pid in (int(name) for name in _names(Path("/proc")) if name.isdigit()):
         folder = Path(f"/proc/{pid}/fd")
         if any(_target(folder / name) in inodes for name in _names(folder)):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            words = (
+                Path(f"/proc/{pid}/cmdline")
+                .read_bytes()
+                .replace(b"\0", b" ")
+                .decode(errors="replace")
+                .strip()
+            )
             return f"pid {pid} ({words[:120]})"
     return "a program of another user or one that this system does not name"
 
@@ -52,13 +57,13 @@ def _listening_inodes(port: int) -> set[str]:
 
 def _names(folder: Path) -> list[str]:
     try:
-        return os.listdir(folder)
+        return [path.name for path in folder.iterdir()]
     except OSError:
         return []
 
 
 def _target(link: Path) -> str:
     try:
-        return os.readlink(link)
+        return str(link.readlink())
     except OSError:
         return ""

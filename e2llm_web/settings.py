@@ -18,7 +18,9 @@ DATA_DIR = Path(os.environ.get("E2LLM_DATA") or BASE_DIR / "var").resolve()
 
 SECRET_KEY = os.environ.get("E2LLM_SECRET_KEY") or secret_key(DATA_DIR / "secret.key")
 DEBUG = os.environ.get("E2LLM_DEBUG") == "1"
-HTTPS = os.environ.get("E2LLM_HTTPS") == "1"  # a proxy that ends TLS stands in front and sets X-Forwarded-Proto
+HTTPS = (
+    os.environ.get("E2LLM_HTTPS") == "1"
+)  # a proxy that ends TLS stands in front and sets X-Forwarded-Proto
 HOSTS = [host for host in os.environ.get("E2LLM_HOSTS", "").split(",") if host]
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *HOSTS]
 

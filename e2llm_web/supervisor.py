@@ -103,7 +103,9 @@ class Supervisor:
                 return
             failures = failures + 1 if time.monotonic() - began < QUICK_SECONDS else 1
             if failures >= QUICK_FAILURES:
-                self._fail(f"{running.part.name} failed {failures} times in a row, last with {how}.{said(running)}")
+                self._fail(
+                    f"{running.part.name} failed {failures} times in a row, last with {how}.{said(running)}"
+                )
                 return
             self.say("up", f"{running.part.name} ended with {how}; starting it again")
             await asyncio.sleep(min(0.25 * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS))
@@ -198,7 +200,9 @@ class Supervisor:
             return
         process.send_signal(running.part.stop_signal)
         asked = asyncio.create_task(self.stop_asked.wait())
-        await asyncio.wait({keeper, asked}, timeout=running.part.grace_seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            {keeper, asked}, timeout=running.part.grace_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
         asked.cancel()
         if not keeper.done():
             self.say("up", f"{running.part.name} did not stop when asked; killing it")

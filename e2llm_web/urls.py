@@ -11,5 +11,9 @@ APPS = ("accounts", "jobs", "inventory", "planner", "serving", "demo")
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.home, name="home"),
     path("healthz", views.healthz, name="healthz"),
-    *(path("", include(f"{app}.urls")) for app in APPS if find_spec(f"{app}.urls") and find_spec(f"{app}.views")),
+    *(
+        path("", include(f"{app}.urls"))
+        for app in APPS
+        if find_spec(f"{app}.urls") and find_spec(f"{app}.views")
+    ),
 ]

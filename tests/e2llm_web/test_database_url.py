@@ -13,7 +13,12 @@ def test_without_a_url_sqlite_lies_in_the_data_folder() -> None:
 
 def test_postgresql_url_may_name_a_socket_folder() -> None:
     entry = database("postgresql://ada:p%40ss@/lab?host=/run/postgresql", Path("/srv"))
-    assert (entry["HOST"], entry["USER"], entry["PASSWORD"], entry["NAME"]) == ("/run/postgresql", "ada", "p@ss", "lab")
+    assert (entry["HOST"], entry["USER"], entry["PASSWORD"], entry["NAME"]) == (
+        "/run/postgresql",
+        "ada",
+        "p@ss",
+        "lab",
+    )
 
 
 def test_other_database_is_refused_with_the_expected_form() -> None:

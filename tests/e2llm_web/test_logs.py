@@ -26,5 +26,7 @@ def test_ordinary_line_stays_as_it_is() -> None:
 
 
 def test_extra_fields_stand_after_the_message() -> None:
-    record = logging.makeLogRecord({"msg": "lease expired", "job_id": 7, "levelname": "WARNING", "name": "jobs"})
+    record = logging.makeLogRecord(
+        {"msg": "lease expired", "job_id": 7, "levelname": "WARNING", "name": "jobs"}
+    )
     assert LineFormatter("%(message)s").format(record) == "lease expired job_id=7"

@@ -76,7 +76,9 @@ async def test_children_of_a_killed_part_do_not_stay(supervisor: Supervisor, dia
 
 
 async def test_part_that_never_stays_up_ends_the_whole_with_its_last_words(supervisor: Supervisor) -> None:
-    with pytest.raises(PartFailed, match=r"broken failed 5 times in a row, last with exit 3(.|\n)*no such table"):
+    with pytest.raises(
+        PartFailed, match=r"broken failed 5 times in a row, last with exit 3(.|\n)*no such table"
+    ):
         await supervisor.start(part("broken", "import sys; print('no such table'); sys.exit(3)"))
         await supervisor.wait()
 

@@ -32,9 +32,13 @@ class Command(BaseCommand):
     requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+        parser.add_argument(
+            "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
+        )
         parser.add_argument("--port", type=int, default=8000, help="port of the pages")
-        parser.add_argument("--gateway-port", type=int, default=8001, help="port of the OpenAI-compatible gateway")
+        parser.add_argument(
+            "--gateway-port", type=int, default=8001, help="port of the OpenAI-compatible gateway"
+        )
         parser.add_argument(
             "--demo",
             nargs="?",
@@ -43,7 +47,9 @@ class Command(BaseCommand):
             help="add three small SSH hosts on this machine; =manual leaves registering and deploying to you",
         )
 
-    def handle(self, *args: Any, host: str, port: int, gateway_port: int, demo: str | None, **options: Any) -> None:
+    def handle(
+        self, *args: Any, host: str, port: int, gateway_port: int, demo: str | None, **options: Any
+    ) -> None:
         addresses = Addresses(host, port, gateway_port)
         settings.DATA_DIR.mkdir(parents=True, exist_ok=True)
         with claim(settings.DATA_DIR / "up.lock", addresses):
@@ -138,7 +144,8 @@ def check_disk() -> None:
     if free < LEAST_FREE_BYTES:
         raise CommandError(
             f"The disk of the data folder {settings.DATA_DIR} has {free / 1e6:.0f} MB left, at least "
-            f"{LEAST_FREE_BYTES / 1e6:.0f} MB are needed. Remedy: free some space, or set E2LLM_DATA to a folder elsewhere."
+            f"{LEAST_FREE_BYTES / 1e6:.0f} MB are needed. "
+            "Remedy: free some space, or set E2LLM_DATA to a folder elsewhere."
         )
 
 

@@ -1,0 +1,20 @@
+# Shorthand for developers; everything works without make through ./run.
+.PHONY: up demo test check fuzz format lock
+
+up:
+	./run up
+demo:
+	./run up --demo
+test:
+	./run test
+check:
+	./run check
+fuzz:  ## property tests with ten times the examples
+	HYPOTHESIS_PROFILE=fuzz ./run test -m "not whole and not browser" -k "property or fuzz or hypothesis or any_"
+format:
+	.venv/bin/ruff check --fix --exit-zero .
+	.venv/bin/ruff format .
+	.venv/bin/djade --target-version 5.2 $$(git ls-files 'templates/*.html')
+lock:  ## after a change of dependencies in pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
+		--group test --group check pyproject.toml --output-file requirements.lock
