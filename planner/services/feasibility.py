@@ -1,68 +1,14 @@
-"""Start runs of the planner, and answer questions about what a fleet could hold."""
+"""What a fleet could hold, by memory alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from django.db import transaction
-
-from accounts.models import User
 from inventory.core.model_shape import ModelShape
 from inventory.core.quantities import bytes_text
 from inventory.models import Device, LanguageModel
-from jobs import services as jobs
-from jobs.models import Job
 from planner import from_inventory
-from planner.core.problem import Problem
-from planner.models import PlanRun
-
-TASK = "planner.execute_run"
-
-
-def start_run(
-    cluster: dict[str, Any],
-    method: str,
-    seed: int,
-    user: User | None,
-    model: LanguageModel | None = None,
-    device_ids: dict[str, int] | None = None,
-    name: str = "",
-) -> PlanRun:
-    """Freeze the inputs and hand the search to a worker; BadDocument when the cluster file is wrong."""
-    problem = Problem.from_dict(cluster)
-    name = name or run_name(problem)
-    with transaction.atomic():
-        job = jobs.start(TASK, {}, user, label=f"Plan {name}")
-        return record_run(job, cluster, method, seed, model, device_ids, name)
-
-
-def record_run(
-    job: Job,
-    cluster: dict[str, Any],
-    method: str,
-    seed: int,
-    model: LanguageModel | None = None,
-    device_ids: dict[str, int] | None = None,
-    name: str = "",
-) -> PlanRun:
-    """The row of a run that `job` does, for a job that plans as one of its steps."""
-    problem = Problem.from_dict(cluster)
-    return PlanRun.objects.create(
-        job=job,
-        name=name or run_name(problem),
-        model=model,
-        cluster={**cluster, "policy": {**cluster["policy"], "seed": seed}},
-        device_ids=device_ids or {},
-        method=method,
-        seed=seed,
-    )
-
-
-def run_name(problem: Problem) -> str:
-    count = len(problem.devices)
-    return f"{problem.model.name} on {count} device{'' if count == 1 else 's'}"[:200]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,123 @@
+"""What the plan pages say in words and numbers, worked out from an e2llm-plan/1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text
+
+Json = dict[str, Any]
+TIGHT_FRACTION = 0.93
+METHODS = {"star": "every hop goes through the master", "chain": "stages hand on to each other"}
+
+
+def headline(plan: Json) -> list[Json]:
+    """The tiles at the top of a plan."""
+    predicted = plan["predicted"]
+    slots = sum(replica["slots"] for replica in plan["replicas"] if replica["role"] != "prefill")
+    tpot_seconds = predicted["tpot_seconds"]
+    return [
+        tile("Longest wait", seconds_text(predicted["max_wait_seconds"]), "hourglass-split", "simulated"),
+        tile("Mean wait", seconds_text(predicted["mean_wait_seconds"]), "", waits_hint(predicted)),
+        tile("First token after", seconds_text(predicted["ttft_seconds"]), "lightning", "without waiting"),
+        tile("Each request gets", rate_text(1 / tpot_seconds) if tpot_seconds else "–", "speedometer2", ""),
+        tile("Requests at once", str(slots), "layers", f"{len(plan['replicas'])} replicas"),
+        tile("All requests get", rate_text(predicted["decode_tokens_per_second"]), "chat-dots", ""),
+    ]
+
+
+def tile(label: str, value: str, icon_name: str, hint: str) -> Json:
+    return {"label": label, "value": value, "icon_name": icon_name, "hint": hint}
+
+
+def waits_hint(predicted: Json) -> str:
+    return f"19 of 20 below {seconds_text(predicted['p95_wait_seconds'])}"
+
+
+def proof(plan: Json) -> Json:
+    """How good the plan is known to be."""
+    facts = plan["proof"]
+    tried = f"{facts['evaluations']:,} evaluations, method “{facts['method']}”."
+    if facts["optimal"]:
+        return {"tone": "ok", "title": "Proven best", "text": f"No plan has a lower objective. {tried}"}
+    if facts["gap"] is None:
+        return {"tone": "calm", "title": "No bound known", "text": f"A better plan may exist. {tried}"}
+    text = f"No plan can be more than {percent_text(facts['gap'])} better. {tried}"
+    return {
+        "tone": "info",
+        "title": f"Within {percent_text(facts['gap'])} of the best possible",
+        "text": text,
+    }
+
+
+def utilisation_rows(plan: Json) -> list[Json]:
+    labels = {"prefill": "Prefill", "network": "Hand-over network", "decode": "Decode"}
+    return [
+        {
+            "label": label,
+            "percent": min(100.0, 100 * share),
+            "text": f"{percent_text(share)} busy" if share <= 1 else f"asked for {percent_text(share)}",
+            "tight": TIGHT_FRACTION < share <= 1,
+            "over": share > 1,
+        }
+        for key, label in labels.items()
+        if (share := plan["predicted"]["utilisation"].get(key)) is not None
+    ]
+
+
+def memory_rows(plan: Json, cluster: Json) -> list[Json]:
+    """Each device of the cluster: what the plan takes from its memory, and what stays free."""
+    stages = {
+        stage["device"]: (replica, stage) for replica in plan["replicas"] for stage in replica["stages"]
+    }
+    return [memory_row(device, *stages.get(device["name"], (None, None))) for device in cluster["devices"]]
+
+
+def memory_row(device: Json, replica: Json | None, stage: Json | None) -> Json:
+    gpu_limit, ram_limit = device["gpu_usable_bytes"], device["ram_usable_bytes"]
+    gpu, ram = (stage["gpu_bytes"], stage["ram_bytes"]) if stage else (0, 0)
+    return {
+        "device": device["name"],
+        "hardware": device["hardware"],
+        "role": replica["role"] if replica else "",
+        "gpu": meter(gpu, gpu_limit),
+        "ram": meter(ram, ram_limit) if ram_limit else None,
+        "free": bytes_text(gpu_limit - gpu),
+    }
+
+
+def meter(used: float, limit: float) -> Json:
+    percent = min(100.0, 100 * used / limit) if limit else 0.0
+    text = f"{bytes_text(used)} of {bytes_text(limit)}"
+    return {"percent": round(percent, 1), "text": text, "tight": percent > 100 * TIGHT_FRACTION}
+
+
+def workload_rows(cluster: Json) -> list[tuple[str, str]]:
+    workload, policy = cluster["workload"], cluster["policy"]
+    return [
+        ("Prompt", f"{workload['input_tokens']:,} tokens"),
+        ("Answer", f"{workload['output_tokens']:,} tokens"),
+        ("A request every", seconds_text(workload["arrival_seconds"])),
+        ("Burst", f"{workload['requests']:,} requests"),
+        ("Context of a slot", f"{workload['context_tokens']:,} tokens"),
+        ("Floor", rate_text(policy["min_tokens_per_second"])),
+        ("Most slots", f"{policy['max_slots']} in a replica"),
+        ("Runtime", f"{policy['runtime']}, {policy['topology']}: {METHODS[policy['topology']]}"),
+        ("Mixed replicas", "allowed" if policy["allow_mixed"] else "not allowed"),
+    ]
+
+
+def run_summary(run_plan: Json | None) -> Json:
+    """A plan in one line of the list."""
+    if run_plan is None:
+        return {"wait": None, "shape": "", "proof": None}
+    roles = [replica["role"] for replica in run_plan["replicas"]]
+    counts = [(roles.count(role), label) for role, label in ROLE_WORDS.items() if role in roles]
+    return {
+        "wait": run_plan["predicted"]["max_wait_seconds"],
+        "shape": ", ".join(f"{count} {label}" for count, label in counts),
+        "proof": proof(run_plan)["title"],
+    }
+
+
+ROLE_WORDS = {"prefill": "prefill", "decode": "decode", "mixed": "mixed"}
