@@ -1,0 +1,32 @@
+"""Keep the demo's three SSH hosts running until told to stop."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from demo import hosts
+from demo.packages import PartMissing
+
+
+class Command(BaseCommand):
+    help = "Run the demo's three SSH hosts on 127.0.0.11 to 127.0.0.13; Ctrl-C stops them, not what was detached on them."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            asyncio.run(self.serve())
+        except PartMissing as reason:
+            raise CommandError(str(reason)) from None
+
+    async def serve(self) -> None:
+        stop = asyncio.Event()
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(sign, stop.set)
+        async with AsyncExitStack() as stack:
+            for host in hosts.hosts(settings.DATA_DIR / "demo"):
+                await stack.enter_async_context(hosts.serving(host))
+                self.stdout.write(f"{host.name} answers on {host.address} port {host.port}")
+            await stop.wait()
