@@ -13,7 +13,7 @@ from demo.packages import PartMissing
 
 
 class Command(BaseCommand):
-    help = "Run the demo's three SSH hosts on 127.0.0.11 to 127.0.0.13; Ctrl-C stops them, not what was detached on them."
+    help = "Run the demo's three SSH hosts on 127.0.0.11 to 127.0.0.13 until Ctrl-C; what was detached on them lives on."
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
