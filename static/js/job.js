@@ -54,7 +54,7 @@ function showStep(panel, step) {
   item.querySelector(".label").textContent = step.label;
   item.querySelector(".detail").textContent = step.detail ?? "";
   const mark = icon(panel.querySelector("template"), `step-${step.state}`);
-  item.querySelector(".mark").replaceWith(mark.firstElementChild);
+  item.querySelector(".tick").replaceWith(mark.firstElementChild);
   item.querySelector(".when").textContent =
     step.started_at && step.ended_at ? duration((new Date(step.ended_at) - new Date(step.started_at)) / 1000) : "";
 }
