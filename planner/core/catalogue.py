@@ -1,0 +1,210 @@
+"""Every way a group of devices can serve as a replica, worked out once for each multiset of kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.core.latency import PREFILL_PIECE_TOKENS, Costs
+from planner.core.memory import Floats
+from planner.core.problem import Problem
+from planner.core.slots import (
+    DECODE,
+    MIXED,
+    PREFILL,
+    Group,
+    Outcome,
+    RolePoints,
+    SerialSplits,
+    overlapped_best,
+)
+
+SHORT_ANSWER_SIGMAS = 2.0  # a mixed replica must hold the floor for answers this much shorter than the mean
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to run a group: the split, and what follows from it."""
+
+    group: Group
+    role: str
+    slots: int
+    micro_batch: int
+    master: int
+    counts: tuple[int, ...]
+    bottleneck_seconds: float
+    pass_seconds: float
+    tpot_seconds: float
+    prefill_seconds: float
+    handover_seconds: float
+    requests_per_second: float
+    bare_requests_per_second: float  # as the paper counts it: without the hand-over
+
+
+class Catalogue:
+    """Options of every group, cached by kinds; `evaluations` counts the groups worked out."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.costs = Costs(problem)
+        self.evaluations = 0
+        self.serial = problem.policy.runtime == "serial"
+        self._options: dict[tuple[str, Group], tuple[Option, ...]] = {}
+        self._points: dict[tuple[str, int], RolePoints] = {}
+        self._splits: dict[str, SerialSplits] = {}
+
+    def group_of(self, devices: tuple[int, ...]) -> Group:
+        return tuple(sorted(self.problem.kind_of[device] for device in devices))
+
+    def options(self, role: str, group: Group) -> tuple[Option, ...]:
+        """Options on the Pareto list of rate and slots, most slots first; empty when the group cannot do it."""
+        key = (role, group)
+        if key not in self._options:
+            self.evaluations += 1
+            self._options[key] = self._work_out(role, group)
+        return self._options[key]
+
+    def prefill(self, group: Group) -> Option | None:
+        found = self.options(PREFILL, group)
+        return found[0] if found else None
+
+    def points(self, role: str, n_devices: int) -> RolePoints:
+        """The operating points scanned for a replica of that many devices."""
+        key = (role, 0 if self.serial else n_devices)
+        if key not in self._points:
+            if role == PREFILL:
+                slots, batch = [1], [1]
+            elif self.serial:
+                slots = list(range(1, self.problem.policy.max_slots + 1))
+                batch = slots
+            else:
+                batch = list(range(1, self.problem.policy.max_slots // n_devices + 1))
+                slots = [b * n_devices for b in batch]
+            self._points[key] = RolePoints(self.costs, role, slots, batch)
+        return self._points[key]
+
+    def outcome(self, role: str, group: Group) -> Outcome | None:
+        points = self.points(role, len(group))
+        if not len(points.slots) or len(group) > points.blocks:
+            return None
+        if not self.serial:
+            return overlapped_best(points, group)
+        if role not in self._splits:
+            self._splits[role] = SerialSplits(points)
+        return self._splits[role].best(group)
+
+    def _work_out(self, role: str, group: Group) -> tuple[Option, ...]:
+        outcome = self.outcome(role, group)
+        if outcome is None:
+            return ()
+        points = self.points(role, len(group))
+        if role == PREFILL:
+            seconds = outcome.pass_seconds if self.serial else outcome.bottleneck_seconds
+            rates, tpot, prompt = 1.0 / seconds, np.zeros(1), outcome.pass_seconds
+        elif role == DECODE:
+            tpot = self.step_seconds(outcome, len(group))
+            rates = points.slots / (self.problem.workload.output_tokens * tpot)
+            prompt = np.zeros(len(tpot))
+        else:
+            rates, tpot, prompt, outcome = self._mixed(outcome, points, group)
+        floor = self.problem.policy.min_tokens_per_second
+        keep = np.isfinite(outcome.pass_seconds) & (tpot * floor <= 1 + 1e-12) & (rates > 0)
+        rows = _pareto_rows(points.slots, np.where(keep, rates, -1.0))
+        options = [self._option(role, group, points, outcome, row, (rates, tpot, prompt)) for row in rows]
+        return tuple(sorted(options, key=lambda option: -option.slots))
+
+    def step_seconds(self, outcome: Outcome, n_devices: int) -> Floats:
+        """Seconds between two tokens of one request: the pass, or the pipeline's round when stages overlap."""
+        if self.serial:
+            return outcome.pass_seconds
+        return np.maximum(outcome.pass_seconds, n_devices * outcome.bottleneck_seconds)
+
+    def _option(
+        self, role: str, group: Group, points: RolePoints, outcome: Outcome, row: int,
+        figures: tuple[Floats, Floats, Floats],
+    ) -> Option:
+        rate, tpot, prompt = (float(column[row]) for column in figures)
+        counts = tuple(int(n) for n in outcome.counts[row])
+        master = int(outcome.master[row])
+        handover, bare = 0.0, rate
+        if role != MIXED:
+            handover = self.handover_seconds(group, master, counts)
+            rate = min(rate, 1.0 / handover) if handover > 0 else rate
+        return Option(
+            group=group,
+            role=role,
+            slots=int(points.slots[row]),
+            micro_batch=int(points.micro_batch[row]),
+            master=master,
+            counts=counts,
+            bottleneck_seconds=float(outcome.bottleneck_seconds[row]),
+            pass_seconds=float(outcome.pass_seconds[row]),
+            tpot_seconds=tpot,
+            prefill_seconds=prompt,
+            handover_seconds=handover,
+            requests_per_second=rate,
+            bare_requests_per_second=bare,
+        )
+
+    def handover_seconds(self, group: Group, master: int, counts: tuple[int, ...]) -> float:
+        """Seconds that one request's KV cache keeps the master's port busy, with gathering from its workers."""
+        problem = self.problem
+        if not problem.policy.handover:
+            return 0.0
+        share = 1.0 - counts[master] / problem.model.blocks
+        port = problem.nic_bytes_per_second(self.costs.kinds[group[master]].name)
+        return problem.model.handoff_bytes(problem.workload.input_tokens) / port * (1.0 + share)
+
+    def _mixed(
+        self, outcome: Outcome, points: RolePoints, group: Group
+    ) -> tuple[Floats, Floats, Floats, Outcome]:
+        """Rate, worst seconds per token, prompt seconds and decode steps of a replica that does both phases."""
+        decode, prompt = _phase_outcomes(outcome, points, group)
+        step = self.step_seconds(decode, len(group))
+        stall = prompt.pass_seconds if self.serial else prompt.bottleneck_seconds
+        tokens = self.problem.workload.output_tokens
+        busy = outcome.pass_seconds if self.serial else outcome.bottleneck_seconds
+        lived = (prompt.pass_seconds + tokens * step + (points.slots - 1) * stall) / points.slots
+        rates = 1.0 / (np.maximum(busy, lived) if not self.serial else busy)
+        piece = stall * min(1.0, PREFILL_PIECE_TOKENS / self.problem.workload.input_tokens)
+        per_token = np.minimum((points.slots - 1) * stall / shortest_answer(self.problem), piece)
+        worst = step + np.where(points.slots > 1, per_token, 0.0)
+        return rates, worst, prompt.pass_seconds, decode
+
+
+def shortest_answer(problem: Problem) -> float:
+    """Tokens of an unusually short answer under the workload's spread (lognormal)."""
+    workload = problem.workload
+    sigma = float(np.sqrt(np.log1p(workload.output_cv**2)))
+    return max(1.0, workload.output_tokens * float(np.exp(-SHORT_ANSWER_SIGMAS * sigma - sigma**2 / 2)))
+
+
+def _phase_outcomes(outcome: Outcome, points: RolePoints, group: Group) -> tuple[Outcome, Outcome]:
+    """The same split seen as decode steps and as prompts."""
+    rows = np.arange(len(points.slots))
+    results = []
+    for seconds, hop in ((points.decode_seconds, points.decode_hop), (points.prompt_seconds, points.prompt_hop)):
+        passes, slowest = np.zeros(len(rows)), np.zeros(len(rows))
+        for k, kind in enumerate(group):
+            side = (outcome.master == k).astype(np.int64)
+            stage = seconds(kind)[side, rows, outcome.counts[:, k]]
+            passes, slowest = passes + stage, np.maximum(slowest, stage)
+        for position in sorted(set(outcome.master.tolist())):
+            here = outcome.master == position
+            for a, b in points.hops_of(group, position):
+                passes = passes + np.where(here, hop(a, b), 0.0)
+                slowest = np.where(here, np.maximum(slowest, hop(a, b)), slowest)
+        results.append(Outcome(passes, slowest, outcome.master, outcome.counts))
+    return results[0], results[1]
+
+
+def _pareto_rows(slots: np.ndarray, rates: Floats) -> list[int]:
+    """Operating points that no other one beats in both slots and rate."""
+    rows: list[int] = []
+    best = 0.0
+    for row in np.lexsort((-rates, -slots)):
+        if rates[row] > best * (1 + 1e-12):
+            rows.append(int(row))
+            best = float(rates[row])
+    return rows

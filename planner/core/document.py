@@ -1,0 +1,163 @@
+"""Reads a JSON document field by field and remembers every problem with its path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from planner.core.errors import BadDocument
+
+Item = TypeVar("Item")
+
+
+class Fields:
+    """One JSON object of a document; wrong fields are noted in `problems` and read as a harmless value."""
+
+    def __init__(self, value: Any, path: str, problems: list[str]) -> None:
+        self.path = path
+        self.problems = problems
+        self._seen: set[str] = set()
+        if isinstance(value, dict):
+            self._values = value
+            self.is_object = True
+        else:
+            self._values = {}
+            self.is_object = False
+            problems.append(f"{path or 'document'}: {_shown(value)} is not an object")
+
+    def note(self, key: str, problem: str) -> None:
+        self.problems.append(f"{self._at(key)}: {problem}")
+
+    def has(self, key: str) -> bool:
+        return key in self._values
+
+    def raw(self, key: str) -> Any:
+        self._seen.add(key)
+        if key not in self._values:
+            if self.is_object:
+                self.note(key, "is missing")
+            return None
+        return self._values[key]
+
+    def text(self, key: str, default: str | None = None) -> str:
+        if default is not None and not self.has(key):
+            self._seen.add(key)
+            return default
+        value = self.raw(key)
+        if key in self._values and (not isinstance(value, str) or not value.strip()):
+            self.note(key, f"{_shown(value)} is not a text")
+            return ""
+        return value if isinstance(value, str) else ""
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        if default is not None and not self.has(key):
+            self._seen.add(key)
+            return default
+        value = self.raw(key)
+        if key in self._values and not isinstance(value, bool):
+            self.note(key, f"{_shown(value)} is not true or false")
+        return value is True
+
+    def choice(self, key: str, allowed: Iterable[str], default: str | None = None) -> str:
+        options = list(allowed)
+        before = len(self.problems)
+        value = self.text(key, default)
+        if len(self.problems) == before and value not in options:
+            self.note(key, f"{_shown(value)} is not one of {', '.join(options)}")
+        return value if value in options else options[0]
+
+    def number(self, key: str, *, positive: bool = False, default: float | None = None) -> float:
+        if default is not None and not self.has(key):
+            self._seen.add(key)
+            return default
+        value = self.raw(key)
+        if key not in self._values:
+            return 1.0
+        return check_number(value, self._at(key), self.problems, positive=positive)
+
+    def whole(self, key: str, *, minimum: int = 0, maximum: int = 10**15, default: int | None = None) -> int:
+        if default is not None and not self.has(key):
+            self._seen.add(key)
+            return default
+        value = self.raw(key)
+        if key not in self._values:
+            return max(1, minimum)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.note(key, f"{_shown(value)} is not a whole number")
+        elif value < minimum:
+            self.note(key, f"{value} is less than {minimum}")
+        elif value > maximum:
+            self.note(key, f"{value} is more than {maximum}")
+        else:
+            return value
+        return max(1, minimum)
+
+    def items(self, key: str, *, minimum: int = 0) -> list[Any]:
+        value = self.raw(key)
+        if key not in self._values:
+            return []
+        if not isinstance(value, list):
+            self.note(key, f"{_shown(value)} is not a list")
+            return []
+        if len(value) < minimum:
+            self.note(key, f"has {len(value)} entries, needs at least {minimum}")
+        return value
+
+    def numbers(self, key: str, *, positive: bool = False) -> tuple[float, ...]:
+        values = self.items(key, minimum=1)
+        path = self._at(key)
+        return tuple(
+            check_number(value, f"{path}[{index}]", self.problems, positive=positive)
+            for index, value in enumerate(values)
+        )
+
+    def inner(self, key: str) -> Fields:
+        value = self.raw(key)
+        if key not in self._values:
+            return Fields({}, self._at(key), [])
+        return Fields(value, self._at(key), self.problems)
+
+    def each(self, key: str, read: Callable[[Fields], Item], *, minimum: int = 0) -> tuple[Item, ...]:
+        values = self.items(key, minimum=minimum)
+        path = self._at(key)
+        return tuple(
+            read(Fields(value, f"{path}[{index}]", self.problems)) for index, value in enumerate(values)
+        )
+
+    def ignore(self, *keys: str) -> None:
+        self._seen.update(keys)
+
+    def close(self) -> None:
+        """Note every field that nobody asked for."""
+        for key in self._values:
+            if key not in self._seen:
+                self.note(str(key), "is not a field of this format")
+
+    def _at(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+
+def check_number(value: Any, path: str, problems: list[str], *, positive: bool) -> float:
+    """The value as a float, or 1.0 and a noted problem."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        problems.append(f"{path}: {_shown(value)} is not a number")
+    elif not math.isfinite(value) or abs(value) > 1e30:
+        problems.append(f"{path}: {value} is not a finite number")
+    elif positive and value <= 0:
+        problems.append(f"{path}: {value} is not positive")
+    elif value < 0:
+        problems.append(f"{path}: {value} is negative")
+    else:
+        return float(value)
+    return 1.0
+
+
+def raise_if_any(problems: Sequence[str]) -> None:
+    if problems:
+        raise BadDocument(list(problems))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

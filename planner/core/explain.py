@@ -1,0 +1,103 @@
+"""What binds a plan, in sentences with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.core.latency import hop_count, interpolate, link_seconds
+from planner.core.plan import Bottleneck, Replica, Stage
+from planner.core.problem import Device, Problem
+
+PHASE_WORDS = {"prefill": "Prompt processing", "network": "Moving the KV cache", "decode": "Token generation"}
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration as a person reads it: 61 ms, 3.2 s, 3 min 20 s."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def bytes_text(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def binding_stage(problem: Problem, replicas: Sequence[Replica], utilisation: dict[str, float]) -> Bottleneck:
+    """The slowest stage of the replica that carries most of the busiest phase."""
+    phase = max(("decode", "prefill", "network"), key=lambda name: utilisation[name])
+    if all(replica.role == "mixed" for replica in replicas):
+        phase = "decode"
+    role = "prefill" if phase in ("prefill", "network") else "decode"
+    inside = [k for k, replica in enumerate(replicas) if replica.role in (role, "mixed")]
+    index = max(inside, key=lambda k: (replicas[k].requests_per_second, -k))
+    replica = replicas[index]
+    stage = max(replica.stages, key=lambda one: one.seconds)
+    head = f"{PHASE_WORDS[phase]} binds at {utilisation[phase] * 100:.0f} % of what it can do: "
+    if phase == "network":
+        size = problem.model.handoff_bytes(problem.workload.input_tokens)
+        seconds = 1.0 / replica.requests_per_second
+        text = f"the port of {replica.master.device} carries {bytes_text(size)} for each request."
+        return Bottleneck(index, replica.master.device, phase, seconds, head + text)
+    return Bottleneck(index, stage.device, phase, stage.seconds, head + _stage_sentence(problem, replica, stage))
+
+
+def _stage_sentence(problem: Problem, replica: Replica, stage: Stage) -> str:
+    device = next(one for one in problem.devices if one.name == stage.device)
+    of = f"{seconds_text(stage.seconds)} of {seconds_text(replica.pass_seconds)}"
+    what = "each prompt" if replica.role == "prefill" else f"each step of {replica.micro_batch} sequences"
+    if stage.cpu_blocks:
+        slow = _cpu_seconds(problem, device, replica, stage)
+        return (
+            f"{stage.device} takes {of} in {what}, {seconds_text(slow)} of them for its "
+            f"{stage.cpu_blocks} blocks in RAM."
+        )
+    hops = _hop_seconds(problem, replica)
+    if hops > stage.seconds:
+        return f"the network takes {seconds_text(hops)} of {seconds_text(replica.pass_seconds)} in {what}."
+    return f"{stage.device} takes {of} in {what} for its {stage.gpu_blocks} blocks."
+
+
+def _cpu_seconds(problem: Problem, device: Device, replica: Replica, stage: Stage) -> float:
+    is_prefill = replica.role == "prefill"
+    table = device.prefill if is_prefill else device.decode
+    batch = problem.workload.input_tokens if is_prefill else replica.micro_batch
+    assert table.cpu_block_seconds is not None, "blocks in RAM need a measured CPU time"
+    return stage.cpu_blocks * float(interpolate(table, table.cpu_block_seconds, np.array(float(batch))))
+
+
+def _hop_seconds(problem: Problem, replica: Replica) -> float:
+    tokens = problem.workload.input_tokens if replica.role == "prefill" else replica.micro_batch
+    size = np.array(tokens * problem.model.embedding_length * 4.0)
+    hops = hop_count(len(replica.stages), problem.policy.topology)
+    return hops * float(link_seconds(size, problem.default_link))
+
+
+def assumptions(problem: Problem) -> tuple[str, ...]:
+    """What the numbers of a plan rest on."""
+    policy, workload = problem.policy, problem.workload
+    runtime = {
+        "serial": "One decode batch walks the stages in turn (llama.cpp today).",
+        "overlapped": "Several micro-batches are under way at once, as in the paper.",
+    }[policy.runtime]
+    topology = {
+        "star": "Every worker hands its result back to the master: two hops for each worker.",
+        "chain": "Stages hand on to the next stage: one hop between neighbours.",
+    }[policy.topology]
+    texts = [
+        runtime,
+        topology,
+        f"{workload.requests} requests, one every {seconds_text(workload.arrival_seconds)}, "
+        f"{workload.input_tokens} tokens in and {workload.output_tokens} out.",
+        f"Every request gets at least {policy.min_tokens_per_second:g} tokens/s.",
+    ]
+    if not policy.handover:
+        texts.append("Moving the KV cache between replicas costs nothing, as in the paper.")
+    if problem.model.block_kinds:
+        texts.append("Blocks differ: a stage is sized for the window of its blocks that needs most memory.")
+    return tuple(texts)

@@ -1,0 +1,63 @@
+"""What a planner minimises: the burst wait (ours), the paper's wait, the finishing time, adapted Splitwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.core.catalogue import Option
+from planner.core.congestion import burst_wait, paper_wait
+from planner.core.memory import Floats
+from planner.core.problem import Problem
+
+WAIT, PAPER, FINISHING, SPLITWISE = "wait", "paper", "finishing", "splitwise"
+OBJECTIVES = (WAIT, PAPER, FINISHING, SPLITWISE)
+
+
+@dataclass(frozen=True)
+class Objective:
+    name: str
+    problem: Problem
+
+    @property
+    def is_wait(self) -> bool:
+        return self.name == WAIT
+
+    def rate(self, option: Option) -> float:
+        """What an option adds to its phase: requests/s with hand-over, or the paper's bare speed."""
+        return option.requests_per_second if self.is_wait else option.bare_requests_per_second
+
+    def seconds(self, prefill_rate: Floats, decode_rate: Floats, slots: Floats) -> Floats:
+        """The value to minimise, from the summed requests per second of each phase and the decode slots."""
+        workload = self.problem.workload
+        prompt, answer = workload.input_tokens, workload.output_tokens
+        if self.is_wait:
+            return burst_wait(prefill_rate, decode_rate, slots, workload)
+        if self.name == FINISHING:
+            with np.errstate(divide="ignore"):
+                return 1.0 / np.asarray(prefill_rate) + 1.0 / np.asarray(decode_rate)
+        speeds = (np.asarray(prefill_rate) * prompt, np.asarray(decode_rate) * answer)
+        return paper_wait(prompt, answer, *speeds, workload.arrival_seconds)
+
+    def utilisation(self, prefill_rate: Floats, decode_rate: Floats) -> Floats:
+        """Load of the busier phase; it ranks plans that keep nobody waiting."""
+        with np.errstate(divide="ignore"):
+            slower = np.minimum(prefill_rate, decode_rate)
+            return np.asarray(1.0 / (self.problem.workload.arrival_seconds * slower))
+
+    @property
+    def slot_weight(self) -> float:
+        """Share of a service time that one more slot saves in the burst formula."""
+        return (1.0 + self.problem.workload.output_cv**2) / 2
+
+    def theta(self, seconds: float) -> float:
+        """Time in which the burst must be served for the longest wait to be `seconds`."""
+        workload = self.problem.workload
+        return seconds + (workload.requests - 1) * workload.arrival_seconds
+
+    def decode_value(self, option: Option, theta: float) -> float:
+        """An option's share in serving R requests within theta: R - c S <= theta X (burst formula, solved for R)."""
+        if not self.is_wait:
+            return self.rate(option)
+        return self.slot_weight * min(option.slots, self.problem.workload.requests) + theta * self.rate(option)

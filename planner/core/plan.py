@@ -1,0 +1,217 @@
+"""A plan as values, and its only JSON: `e2llm-plan/1`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from planner.core.document import Fields, raise_if_any
+
+PLAN_FORMAT = "e2llm-plan/1"
+PLANNER_VERSION = "1"
+MODES = ("disaggregated", "mixed")
+ROLES = ("prefill", "decode", "mixed")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The consecutive blocks that one device runs."""
+
+    device: str
+    master: bool
+    gpu_blocks: int
+    cpu_blocks: int
+    seconds: float
+    gpu_bytes: float
+    gpu_limit_bytes: float
+    ram_bytes: float
+
+    @property
+    def blocks(self) -> int:
+        return self.gpu_blocks + self.cpu_blocks
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One whole model on one or more devices, in pipeline order."""
+
+    role: str
+    slots: int
+    micro_batch: int
+    stages: tuple[Stage, ...]
+    bottleneck_seconds: float
+    pass_seconds: float
+    tpot_seconds: float
+    requests_per_second: float
+    prefill_tokens_per_second: float
+    decode_tokens_per_second: float
+
+    @property
+    def master(self) -> Stage:
+        return next(stage for stage in self.stages if stage.master)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(stage.device for stage in self.stages)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    prefill_tokens_per_second: float
+    decode_tokens_per_second: float
+    max_wait_seconds: float
+    mean_wait_seconds: float
+    p95_wait_seconds: float
+    ttft_seconds: float
+    tpot_seconds: float
+    utilisation: dict[str, float]
+    paper_wait_seconds: float
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The stage that binds, with its numbers in a sentence."""
+
+    replica: int
+    device: str
+    what: str
+    seconds: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How sure it is that no plan is better: `bound` and `gap` in seconds of the objective, where known."""
+
+    method: str
+    optimal: bool
+    bound: float | None
+    gap: float | None
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    mode: str
+    replicas: tuple[Replica, ...]
+    idle: tuple[str, ...]
+    predicted: Predicted
+    bottleneck: Bottleneck
+    proof: Proof
+    baselines: dict[str, Any] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    seed: int = 0
+    version: str = PLANNER_VERSION
+    input_sha256: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        document: dict[str, Any] = {"format": PLAN_FORMAT, **asdict(self)}
+        for key in ("replicas", "idle", "assumptions"):
+            document[key] = list(document[key])
+        for replica in document["replicas"]:
+            replica["stages"] = list(replica["stages"])
+        return document
+
+    @classmethod
+    def from_dict(cls, document: Any) -> Plan:
+        """The plan in a plan file; raises BadDocument naming every fault with its path."""
+        problems: list[str] = []
+        top = Fields(document, "", problems)
+        raise_if_any(problems)
+        if top.raw("format") not in (None, PLAN_FORMAT):
+            top.note("format", f"{top.raw('format')!r} is not {PLAN_FORMAT}")
+        mode = top.choice("mode", MODES)
+        replicas = top.each("replicas", _read_replica, minimum=1)
+        plan = cls(
+            mode=mode,
+            replicas=replicas,
+            idle=tuple(str(name) for name in top.items("idle")),
+            predicted=_read_predicted(top.inner("predicted")),
+            bottleneck=_read_bottleneck(top.inner("bottleneck")),
+            proof=_read_proof(top.inner("proof")),
+            baselines=dict(top.raw("baselines") or {}),
+            assumptions=tuple(str(text) for text in top.items("assumptions")),
+            seed=top.whole("seed", maximum=2**63 - 1),
+            version=top.text("version"),
+            input_sha256=top.text("input_sha256"),
+        )
+        top.close()
+        _note_faults(plan, top)
+        raise_if_any(problems)
+        return plan
+
+
+def _note_faults(plan: Plan, top: Fields) -> None:
+    names = [name for replica in plan.replicas for name in replica.devices] + list(plan.idle)
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        top.note("replicas", f"{name!r} is used twice")
+    for index, replica in enumerate(plan.replicas):
+        if sum(stage.master for stage in replica.stages) != 1:
+            top.note(f"replicas[{index}].stages", "does not have exactly one master")
+        if (replica.role == "mixed") != (plan.mode == "mixed"):
+            top.note(f"replicas[{index}].role", f"{replica.role} does not belong in a {plan.mode} plan")
+
+
+def _read_replica(fields: Fields) -> Replica:
+    replica = Replica(
+        role=fields.choice("role", ROLES),
+        slots=fields.whole("slots", minimum=1),
+        micro_batch=fields.whole("micro_batch", minimum=1),
+        stages=fields.each("stages", _read_stage, minimum=1),
+        bottleneck_seconds=fields.number("bottleneck_seconds"),
+        pass_seconds=fields.number("pass_seconds"),
+        tpot_seconds=fields.number("tpot_seconds"),
+        requests_per_second=fields.number("requests_per_second"),
+        prefill_tokens_per_second=fields.number("prefill_tokens_per_second"),
+        decode_tokens_per_second=fields.number("decode_tokens_per_second"),
+    )
+    fields.close()
+    return replica
+
+
+def _read_stage(fields: Fields) -> Stage:
+    stage = Stage(
+        device=fields.text("device"),
+        master=fields.flag("master"),
+        gpu_blocks=fields.whole("gpu_blocks"),
+        cpu_blocks=fields.whole("cpu_blocks"),
+        seconds=fields.number("seconds"),
+        gpu_bytes=fields.number("gpu_bytes"),
+        gpu_limit_bytes=fields.number("gpu_limit_bytes"),
+        ram_bytes=fields.number("ram_bytes"),
+    )
+    fields.close()
+    return stage
+
+
+def _read_predicted(fields: Fields) -> Predicted:
+    load = fields.inner("utilisation")
+    utilisation = {key: load.number(key) for key in ("prefill", "network", "decode")}
+    load.close()
+    names = (
+        "prefill_tokens_per_second", "decode_tokens_per_second", "max_wait_seconds", "mean_wait_seconds",
+        "p95_wait_seconds", "ttft_seconds", "tpot_seconds",
+    )
+    numbers: Sequence[float] = [fields.number(name) for name in names]
+    predicted = Predicted(*numbers, utilisation, fields.number("paper_wait_seconds"))
+    fields.close()
+    return predicted
+
+
+def _read_bottleneck(fields: Fields) -> Bottleneck:
+    bottleneck = Bottleneck(
+        fields.whole("replica"), fields.text("device"), fields.text("what"), fields.number("seconds"),
+        fields.text("text"),
+    )
+    fields.close()
+    return bottleneck
+
+
+def _read_proof(fields: Fields) -> Proof:
+    limits = [None if fields.raw(key) is None else fields.number(key) for key in ("bound", "gap")]
+    proof = Proof(
+        fields.text("method"), fields.flag("optimal"), limits[0], limits[1], fields.whole("evaluations")
+    )
+    fields.close()
+    return proof

@@ -1,0 +1,382 @@
+"""What a plan depends on, as frozen values: the cluster file `e2llm-cluster/1`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from planner.core.document import Fields, raise_if_any
+from planner.core.errors import BadDocument
+
+CLUSTER_FORMAT = "e2llm-cluster/1"
+MAX_DEVICES = 256
+MAX_BLOCKS = 512
+RUNTIMES = ("serial", "overlapped")
+TOPOLOGIES = ("star", "chain")
+ARRIVALS = ("fixed", "poisson")
+
+
+@dataclass(frozen=True)
+class LatencyTable:
+    """Measured seconds per block and for the head, against the micro-batch (decode) or prompt tokens (prefill)."""
+
+    points: tuple[float, ...]
+    gpu_block_seconds: tuple[float, ...]
+    cpu_block_seconds: tuple[float, ...] | None
+    head_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Device:
+    name: str
+    kind: str
+    gpu_usable_bytes: float
+    ram_usable_bytes: float
+    decode: LatencyTable
+    prefill: LatencyTable
+    hardware: str = ""
+    can_be_master: bool = True
+    max_blocks: int | None = None
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """Equal for two devices exactly when one may stand in for the other."""
+        memory = (self.gpu_usable_bytes, self.ram_usable_bytes)
+        return (*memory, self.decode, self.prefill, self.can_be_master, self.max_blocks)
+
+
+@dataclass(frozen=True)
+class Link:
+    bytes_per_second: float
+    latency_seconds: float
+
+
+@dataclass(frozen=True)
+class BlockKind:
+    block_bytes: float
+    block_resident_bytes: float
+    kv_slot_block_bytes: float
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    name: str
+    blocks: int
+    embedding_length: int
+    block_bytes: float
+    block_resident_bytes: float
+    kv_slot_block_bytes: float
+    output_bytes: float
+    embedding_bytes: float
+    logits_buffer_bytes: float
+    slot_overhead_bytes: float
+    kv_handoff_bytes_per_token: float
+    kv_handoff_bytes_per_request: float
+    block_kinds: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, BlockKind], ...] = ()
+
+    def handoff_bytes(self, tokens: float) -> float:
+        """Size of one request's KV cache when it moves from the prefill to the decode replica."""
+        return self.kv_handoff_bytes_per_token * tokens + self.kv_handoff_bytes_per_request
+
+    def blocks_in_order(self) -> list[BlockKind]:
+        if not self.block_kinds:
+            one = BlockKind(self.block_bytes, self.block_resident_bytes, self.kv_slot_block_bytes)
+            return [one] * self.blocks
+        named = dict(self.kinds)
+        return [named[name] for name in self.block_kinds]
+
+
+@dataclass(frozen=True)
+class Workload:
+    input_tokens: int
+    output_tokens: int
+    arrival_seconds: float
+    requests: int
+    context_tokens: int
+    input_cv: float = 0.0
+    output_cv: float = 0.0
+    arrivals: str = "fixed"
+
+
+@dataclass(frozen=True)
+class Policy:
+    min_tokens_per_second: float
+    max_slots: int
+    runtime: str
+    topology: str
+    allow_mixed: bool
+    allow_idle: bool
+    handover: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Problem:
+    model: ModelShape
+    workload: Workload
+    policy: Policy
+    devices: tuple[Device, ...]
+    default_link: Link
+    pairs: tuple[tuple[str, str, Link], ...] = field(default=())
+
+    @cached_property
+    def _links(self) -> dict[tuple[str, str], Link]:
+        both = {}
+        for a, b, link in self.pairs:
+            both[a, b] = link
+            both[b, a] = link
+        return both
+
+    def link(self, a: str, b: str) -> Link:
+        return self._links.get((a, b), self.default_link)
+
+    def nic_bytes_per_second(self, name: str) -> float:
+        """What the device's own port carries: the fastest link measured on it."""
+        measured = [link.bytes_per_second for (a, _), link in self._links.items() if a == name]
+        others = len(self.devices) - 1
+        if len(measured) < others or not measured:
+            measured.append(self.default_link.bytes_per_second)
+        return max(measured)
+
+    @cached_property
+    def kind_of(self) -> tuple[int, ...]:
+        """For each device the number of its kind; devices of one kind are interchangeable in every plan."""
+        linked = {name for a, b, _ in self.pairs for name in (a, b)}
+        numbers: dict[Any, int] = {}
+        return tuple(
+            numbers.setdefault((device.signature, device.name if device.name in linked else None), len(numbers))
+            for device in self.devices
+        )
+
+    @cached_property
+    def input_sha256(self) -> str:
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "format": CLUSTER_FORMAT,
+            "model": _model_dict(self.model),
+            "workload": vars(self.workload).copy(),
+            "policy": vars(self.policy).copy(),
+            "links": {
+                "default": vars(self.default_link).copy(),
+                "pairs": [{"a": a, "b": b, **vars(link)} for a, b, link in self.pairs],
+            },
+            "devices": [_device_dict(device) for device in self.devices],
+        }
+
+    @classmethod
+    def from_dict(cls, document: Any) -> Problem:
+        """The problem in a cluster file; raises BadDocument naming every fault with its path."""
+        problems: list[str] = []
+        top = Fields(document, "", problems)
+        raise_if_any(problems)
+        if top.raw("format") not in (None, CLUSTER_FORMAT):
+            top.note("format", f"{top.raw('format')!r} is not {CLUSTER_FORMAT}")
+        top.ignore("note")
+        model = _read_model(top.inner("model"))
+        workload = _read_workload(top.inner("workload"))
+        policy = _read_policy(top.inner("policy"))
+        if len(top.items("devices")) > MAX_DEVICES:
+            count = len(top.items("devices"))
+            raise BadDocument([f"devices: {count} devices; this planner takes at most {MAX_DEVICES}"])
+        devices = top.each("devices", _read_device, minimum=1)
+        _note_doubles([device.name for device in devices], top)
+        default_link, pairs = _read_links(top.inner("links"), {device.name for device in devices})
+        top.close()
+        if model.blocks and workload.context_tokens < workload.input_tokens + workload.output_tokens:
+            needed = workload.input_tokens + workload.output_tokens
+            top.note("workload.context_tokens", f"{workload.context_tokens} does not hold {needed} tokens")
+        raise_if_any(problems)
+        return cls(model, workload, policy, devices, default_link, pairs)
+
+
+def _model_dict(model: ModelShape) -> dict[str, Any]:
+    document = vars(model).copy()
+    block_kinds, kinds = document.pop("block_kinds"), document.pop("kinds")
+    if block_kinds:
+        document["block_kinds"] = list(block_kinds)
+        document["kinds"] = {name: vars(kind).copy() for name, kind in kinds}
+    return document
+
+
+def _device_dict(device: Device) -> dict[str, Any]:
+    document = {
+        "name": device.name,
+        "hardware": device.hardware,
+        "kind": device.kind,
+        "gpu_usable_bytes": device.gpu_usable_bytes,
+        "ram_usable_bytes": device.ram_usable_bytes,
+        "decode": _table_dict(device.decode, "micro_batch"),
+        "prefill": _table_dict(device.prefill, "tokens"),
+        "can_be_master": device.can_be_master,
+    }
+    if device.max_blocks is not None:
+        document["max_blocks"] = device.max_blocks
+    return document
+
+
+def _table_dict(table: LatencyTable, points: str) -> dict[str, Any]:
+    cpu = table.cpu_block_seconds
+    return {
+        points: [int(point) if point == int(point) else point for point in table.points],
+        "gpu_block_seconds": list(table.gpu_block_seconds),
+        "cpu_block_seconds": None if cpu is None else list(cpu),
+        "head_seconds": list(table.head_seconds),
+    }
+
+
+def _read_model(fields: Fields) -> ModelShape:
+    blocks = fields.whole("blocks", minimum=1, maximum=MAX_BLOCKS)
+    block_kinds, kinds = _read_kinds(fields, blocks)
+    model = ModelShape(
+        name=fields.text("name"),
+        blocks=blocks,
+        embedding_length=fields.whole("embedding_length", minimum=1),
+        block_bytes=fields.number("block_bytes", positive=True),
+        block_resident_bytes=fields.number("block_resident_bytes"),
+        kv_slot_block_bytes=fields.number("kv_slot_block_bytes"),
+        output_bytes=fields.number("output_bytes"),
+        embedding_bytes=fields.number("embedding_bytes"),
+        logits_buffer_bytes=fields.number("logits_buffer_bytes"),
+        slot_overhead_bytes=fields.number("slot_overhead_bytes"),
+        kv_handoff_bytes_per_token=fields.number("kv_handoff_bytes_per_token"),
+        kv_handoff_bytes_per_request=fields.number("kv_handoff_bytes_per_request"),
+        block_kinds=block_kinds,
+        kinds=kinds,
+    )
+    if model.block_resident_bytes >= model.block_bytes and not fields.problems:
+        fields.note("block_resident_bytes", "is not smaller than block_bytes")
+    fields.close()
+    return model
+
+
+def _read_kinds(fields: Fields, blocks: int) -> tuple[tuple[str, ...], tuple[tuple[str, BlockKind], ...]]:
+    if not fields.has("block_kinds"):
+        if fields.has("kinds"):
+            fields.note("block_kinds", "is missing although kinds are given")
+            fields.ignore("kinds")
+        return (), ()
+    names = tuple(str(name) for name in fields.items("block_kinds"))
+    if len(names) != blocks:
+        fields.note("block_kinds", f"has {len(names)} entries for {blocks} blocks")
+    inner = fields.inner("kinds")
+    kinds = []
+    for name in dict.fromkeys(names):
+        one = inner.inner(name)
+        sizes = (one.number("block_bytes", positive=True), one.number("block_resident_bytes"))
+        kinds.append((name, BlockKind(*sizes, one.number("kv_slot_block_bytes"))))
+        if sizes[1] >= sizes[0] and not fields.problems:
+            one.note("block_resident_bytes", "is not smaller than block_bytes")
+        one.close()
+    inner.close()
+    return names, tuple(kinds)
+
+
+def _read_workload(fields: Fields) -> Workload:
+    workload = Workload(
+        input_tokens=fields.whole("input_tokens", minimum=1, maximum=10**7),
+        output_tokens=fields.whole("output_tokens", minimum=1, maximum=10**7),
+        arrival_seconds=fields.number("arrival_seconds", positive=True),
+        requests=fields.whole("requests", minimum=1, maximum=10**6),
+        context_tokens=fields.whole("context_tokens", minimum=1, maximum=10**8),
+        input_cv=fields.number("input_cv", default=0.0),
+        output_cv=fields.number("output_cv", default=0.0),
+        arrivals=fields.choice("arrivals", ARRIVALS, default="fixed"),
+    )
+    fields.close()
+    return workload
+
+
+def _read_policy(fields: Fields) -> Policy:
+    policy = Policy(
+        min_tokens_per_second=fields.number("min_tokens_per_second", positive=True),
+        max_slots=fields.whole("max_slots", minimum=1, maximum=256),
+        runtime=fields.choice("runtime", RUNTIMES),
+        topology=fields.choice("topology", TOPOLOGIES),
+        allow_mixed=fields.flag("allow_mixed"),
+        allow_idle=fields.flag("allow_idle"),
+        handover=fields.flag("handover", default=True),
+        seed=fields.whole("seed", maximum=2**63 - 1, default=0),
+    )
+    fields.close()
+    return policy
+
+
+def _read_link(fields: Fields) -> Link:
+    return Link(fields.number("bytes_per_second", positive=True), fields.number("latency_seconds"))
+
+
+def _read_links(fields: Fields, names: set[str]) -> tuple[Link, tuple[tuple[str, str, Link], ...]]:
+    inner = fields.inner("default")
+    default = _read_link(inner)
+    inner.close()
+    pairs: list[tuple[str, str, Link]] = []
+    if fields.has("pairs"):
+        pairs = list(fields.each("pairs", lambda pair: _read_pair(pair, names)))
+    fields.close()
+    seen: set[frozenset[str]] = set()
+    for index, (a, b, _) in enumerate(pairs):
+        if frozenset((a, b)) in seen:
+            fields.note(f"pairs[{index}]", f"{a} and {b} are already linked")
+        seen.add(frozenset((a, b)))
+    return default, tuple(pairs)
+
+
+def _read_pair(fields: Fields, names: set[str]) -> tuple[str, str, Link]:
+    a, b = fields.text("a"), fields.text("b")
+    for key, name in (("a", a), ("b", b)):
+        if name and name not in names:
+            fields.note(key, f"{name!r} is not a device")
+    if a and a == b:
+        fields.note("b", f"{b!r} is linked to itself")
+    link = _read_link(fields)
+    fields.close()
+    return a, b, link
+
+
+def _read_device(fields: Fields) -> Device:
+    device = Device(
+        name=fields.text("name"),
+        kind=fields.text("kind"),
+        gpu_usable_bytes=fields.number("gpu_usable_bytes"),
+        ram_usable_bytes=fields.number("ram_usable_bytes"),
+        decode=_read_table(fields.inner("decode"), "micro_batch"),
+        prefill=_read_table(fields.inner("prefill"), "tokens"),
+        hardware=fields.text("hardware"),
+        can_be_master=fields.flag("can_be_master", default=True),
+        max_blocks=fields.whole("max_blocks") if fields.has("max_blocks") else None,
+    )
+    fields.close()
+    return device
+
+
+def _read_table(fields: Fields, points: str) -> LatencyTable:
+    grid = fields.numbers(points, positive=True)
+    if any(later <= earlier for earlier, later in zip(grid, grid[1:], strict=False)):
+        fields.note(points, "does not rise")
+    gpu = fields.numbers("gpu_block_seconds", positive=True)
+    cpu = None
+    if fields.raw("cpu_block_seconds") is not None:
+        cpu = fields.numbers("cpu_block_seconds", positive=True)
+    head = fields.numbers("head_seconds")
+    columns = (("gpu_block_seconds", gpu), ("cpu_block_seconds", cpu), ("head_seconds", head))
+    for key, column in columns:
+        if column is not None and fields.has(key) and grid and len(column) != len(grid):
+            fields.note(key, f"has {len(column)} entries for {len(grid)} {points} points")
+    fields.close()
+    return LatencyTable(grid, gpu, cpu, head)
+
+
+def _note_doubles(names: Iterable[str], top: Fields) -> None:
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        if name and name in seen:
+            top.note(f"devices[{index}].name", f"{name!r} is used twice")
+        seen.add(name)
