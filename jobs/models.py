@@ -17,6 +17,7 @@ class State(models.TextChoices):
     INTERRUPTED = "interrupted", "Interrupted"
 
 
+SHOWN_LINES = 500
 ACTIVE_STATES = [State.PENDING, State.RUNNING]
 
 
@@ -83,6 +84,10 @@ class Job(models.Model):
     @property
     def percent(self) -> int | None:
         return None if self.fraction is None else round(100 * self.fraction)
+
+    def recent_lines(self) -> list["JobLine"]:
+        """The last lines of the log, oldest first."""
+        return list(self.lines.order_by("-seq")[:SHOWN_LINES])[::-1]
 
     def seconds(self) -> float | None:
         """How long it has run, or ran."""

@@ -15,7 +15,6 @@ from jobs.models import ACTIVE_STATES, Job, State
 LEASE_SECONDS = 15.0
 RESEND_SECONDS = 30.0
 MAX_ATTEMPTS = 3
-SNAPSHOT_LINES = 500
 
 
 class AlreadyRunning(Exception):
@@ -126,13 +125,12 @@ def existing_job_id(job_id: int) -> int | None:
 def snapshot(job_id: int) -> dict[str, Any]:
     """Everything a page needs to show the job as it stands, with the sequence number it is true at."""
     job = Job.objects.get(pk=job_id)
-    lines = list(job.lines.order_by("-seq")[:SNAPSHOT_LINES])[::-1]
     return {
         "type": "snapshot",
         "seq": job.seq,
         "job": job.to_dict(),
         "steps": [step.to_dict() for step in job.steps.all()],
-        "lines": [line.to_dict() for line in lines],
+        "lines": [line.to_dict() for line in job.recent_lines()],
     }
 
 

@@ -45,7 +45,7 @@ def _replica_row(number: int, replica: Json, hardware: Json, cluster: Json | Non
         "role": replica["role"],
         "role_label": ROLE_LABELS[replica["role"]],
         "letter": replica["role"][0].upper(),
-        "is_wide": len(stages) > 2,
+        "is_wide": len(stages) > 1,
         "is_bottleneck": bool(bottleneck),
         "n_blocks": first_block,
         "numbers": _replica_numbers(replica),
