@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from random import Random
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from serving.core.commands import Role
 from serving.core.health import Health, may_eject
+
+if TYPE_CHECKING:
+    from random import Random
 
 Phase = Literal["prefill", "decode"]
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from serving.core.commands import ModelFacts, ReplicaCommands, replica_commands
 from serving.core.placement import BadLaunch, Gpu, HostFacts
 
-FLAGS = frozenset(
-    "--model --alias --host --port --api-key-file --threads --offline --cors-origins --no-cors-credentials "
-    "--metrics --log-verbosity --fit --rpc --device --n-gpu-layers --tensor-split --override-tensor "
-    "--parallel --ctx-size --batch-size --flash-attn --cache-ram --ctx-checkpoints --kv-unified --no-ui "
-    "--slot-save-path --swa-full --path".split()
-)
+OPTIONS = """
+    --model --alias --host --port --api-key-file --threads --offline --cors-origins --no-cors-credentials
+    --metrics --log-verbosity --fit --rpc --device --n-gpu-layers --tensor-split --override-tensor
+    --parallel --ctx-size --batch-size --flash-attn --cache-ram --ctx-checkpoints --kv-unified --no-ui
+    --slot-save-path --swa-full --path
+"""
+FLAGS = frozenset(OPTIONS.split())
 
 Case = tuple[dict[str, Any], list[HostFacts], ModelFacts]
 

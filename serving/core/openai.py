@@ -1,0 +1,310 @@
+"""What a client may ask for: request bodies are read against an allow-list and built anew for the replica.
+
+Fields of llama.cpp that choose slots, caches, adapters or files never pass; unknown fields are dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_DEPTH = 32
+MAX_STOPS = 16
+MAX_TOP_LOGPROBS = 20
+MAX_SCHEMA_CHARACTERS = 64 * 1024
+TOKENS_PER_MESSAGE = 16  # more than any chat template in use adds around one message
+
+Check = Callable[[Any], Any]
+
+
+class BadRequest(ValueError):
+    """The request cannot be served as it is; `param` names the field."""
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """A chat completion that was asked for, and the body that a replica is sent for it."""
+
+    model: str
+    messages: list[dict[str, Any]]
+    body: dict[str, Any]
+    streams: bool
+    wants_usage: bool
+    max_tokens: int | None
+    token_bound: int = field(default=0)
+
+
+def parse(raw: bytes) -> dict[str, Any]:
+    """The JSON object of a body, or BadRequest for everything that JSON parsers disagree about."""
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        _check_depth(value)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeError:
+        raise BadRequest("the body is not valid UTF-8") from None
+    except RecursionError:
+        raise BadRequest(f"the body is nested deeper than {MAX_DEPTH} levels") from None
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"the body is not valid JSON: {error.msg} at character {error.pos}") from None
+    if not isinstance(value, dict):
+        raise BadRequest("the body is not a JSON object")
+    return value
+
+
+def chat_request(value: dict[str, Any]) -> ChatRequest:
+    model = _text(value, "model", required=True)
+    messages = _messages(value.get("messages"))
+    streams = _flag(value.get("stream", False), "stream")
+    options = value.get("stream_options") or {}
+    if not isinstance(options, dict):
+        raise BadRequest("stream_options must be an object", "stream_options")
+    body = {"model": model, "messages": messages}
+    for name, check in FIELDS.items():
+        if value.get(name) is not None:
+            body[name] = check(value[name])
+    _check_choices(value)
+    limits = [value[name] for name in ("max_completion_tokens", "max_tokens") if value.get(name) is not None]
+    max_tokens = _whole(1, 2**31)(limits[0]) if limits else None
+    return ChatRequest(
+        model=model,
+        messages=messages,
+        body=body,
+        streams=streams,
+        wants_usage=_flag(options.get("include_usage", False), "stream_options.include_usage"),
+        max_tokens=max_tokens,
+        token_bound=_token_bound(body),
+    )
+
+
+def _token_bound(body: dict[str, Any]) -> int:
+    """No tokenizer makes more tokens than there are bytes, so a short prompt need not be counted."""
+    parts = [body["messages"], body.get("tools") or [], body.get("response_format") or {}]
+    size = len(json.dumps(parts, ensure_ascii=False).encode())
+    return size + TOKENS_PER_MESSAGE * len(body["messages"])
+
+
+def _messages(value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not value:
+        raise BadRequest("messages must be a list with at least one message", "messages")
+    return [_message(message, f"messages[{index}]") for index, message in enumerate(value)]
+
+
+def _message(value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadRequest(f"{path} must be an object", path)
+    role = value.get("role")
+    if role not in ("system", "developer", "user", "assistant", "tool"):
+        raise BadRequest(f"{path}.role is {role!r}; it must be system, user, assistant or tool", path)
+    message: dict[str, Any] = {"role": "system" if role == "developer" else role}
+    message["content"] = _content(value.get("content"), f"{path}.content", optional=role == "assistant")
+    for name in ("name", "tool_call_id", "reasoning_content"):
+        if value.get(name) is not None:
+            message[name] = _text(value, name)
+    if value.get("tool_calls") is not None:
+        message["tool_calls"] = _tool_calls(value["tool_calls"], f"{path}.tool_calls")
+    return message
+
+
+def _content(value: Any, path: str, optional: bool) -> Any:
+    if isinstance(value, str) or (value is None and optional):
+        return value
+    if not isinstance(value, list):
+        raise BadRequest(f"{path} must be text or a list of text parts", path)
+    parts = []
+    for part in value:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise BadRequest(f"{path} holds a part that is not text; this endpoint reads text only", path)
+        parts.append({"type": "text", "text": part["text"]})
+    return parts
+
+
+def _tool_calls(value: Any, path: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise BadRequest(f"{path} must be a list", path)
+    calls = []
+    for call in value:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise BadRequest(f"{path} holds a call without a function name", path)
+        arguments = function.get("arguments", "")
+        if not isinstance(arguments, str):
+            raise BadRequest(f"{path}: the arguments of a call must be JSON text", path)
+        calls.append(
+            {
+                "id": str(call.get("id", "")),
+                "type": "function",
+                "function": {"name": function["name"], "arguments": arguments},
+            }
+        )
+    return calls
+
+
+def _tools(value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise BadRequest("tools must be a list", "tools")
+    tools = []
+    for tool in value:
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise BadRequest("each tool needs a function with a name", "tools")
+        known = {
+            name: function[name]
+            for name in ("name", "description", "parameters", "strict")
+            if name in function
+        }
+        tools.append({"type": "function", "function": known})
+    return _small(tools, "tools")
+
+
+def _tool_choice(value: Any) -> Any:
+    if value in ("auto", "none", "required"):
+        return value
+    if isinstance(value, dict) and isinstance(value.get("function"), dict):
+        return {"type": "function", "function": {"name": _text(value["function"], "name", required=True)}}
+    raise BadRequest("tool_choice must be auto, none, required or a function", "tool_choice")
+
+
+def _response_format(value: Any) -> dict[str, Any]:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind in ("text", "json_object"):
+        return {"type": kind}
+    if kind == "json_schema" and isinstance(value.get("json_schema"), dict):
+        return _small({"type": kind, "json_schema": value["json_schema"]}, "response_format")
+    raise BadRequest(
+        "response_format must be text, json_object or json_schema with a schema", "response_format"
+    )
+
+
+def _stop(value: Any) -> list[str]:
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
+        raise BadRequest("stop must be text or a list of texts", "stop")
+    if len(stops) > MAX_STOPS:
+        raise BadRequest(f"stop holds {len(stops)} texts, {MAX_STOPS} are allowed", "stop")
+    return stops
+
+
+def _logit_bias(value: Any) -> dict[str, float]:
+    if not isinstance(value, dict) or len(value) > 1024:
+        raise BadRequest("logit_bias must be an object of at most 1024 tokens", "logit_bias")
+    return {token: _number(-100, 100)(bias) for token, bias in value.items()}
+
+
+def _template_arguments(value: Any) -> dict[str, Any]:
+    plain = isinstance(value, dict) and all(
+        isinstance(item, str | bool | int | float) for item in value.values()
+    )
+    if not plain or len(value) > 16:
+        raise BadRequest("chat_template_kwargs must be an object of plain values", "chat_template_kwargs")
+    return dict(value)
+
+
+def _check_choices(value: dict[str, Any]) -> None:
+    if value.get("n") not in (None, 1):
+        raise BadRequest("n must be 1: a request holds one slot; send several requests instead", "n")
+
+
+def _number(low: float, high: float) -> Check:
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise BadRequest(f"{value!r} is not a number from {low} to {high}")
+        return value
+
+    return check
+
+
+def _whole(low: int, high: int) -> Check:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise BadRequest(f"{value!r} is not a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise BadRequest(f"{name} must be true or false", name)
+    return value
+
+
+def _text(value: dict[str, Any], name: str, required: bool = False) -> str:
+    text = value.get(name)
+    if not isinstance(text, str) or (required and not text):
+        raise BadRequest(f"{name} must be text", name)
+    return text
+
+
+def _choice(*allowed: str) -> Check:
+    def check(value: Any) -> str:
+        if value not in allowed:
+            raise BadRequest(f"{value!r} is not one of {', '.join(allowed)}")
+        return str(value)
+
+    return check
+
+
+def _small(value: Any, name: str) -> Any:
+    size = len(json.dumps(value))
+    if size > MAX_SCHEMA_CHARACTERS:
+        raise BadRequest(f"{name} has {size} characters, {MAX_SCHEMA_CHARACTERS} are allowed", name)
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    return _flag(value, "a switch")
+
+
+FIELDS: dict[str, Check] = {
+    "temperature": _number(0, 10),
+    "top_p": _number(0, 1),
+    "top_k": _whole(0, 10**6),
+    "min_p": _number(0, 1),
+    "presence_penalty": _number(-2, 2),
+    "frequency_penalty": _number(-2, 2),
+    "repeat_penalty": _number(0, 10),
+    "seed": _whole(-(2**63), 2**63 - 1),
+    "stop": _stop,
+    "logprobs": _boolean,
+    "top_logprobs": _whole(0, MAX_TOP_LOGPROBS),
+    "logit_bias": _logit_bias,
+    "response_format": _response_format,
+    "tools": _tools,
+    "tool_choice": _tool_choice,
+    "parallel_tool_calls": _boolean,
+    "reasoning_effort": _choice("none", "minimal", "low", "medium", "high", "xhigh"),
+    "chat_template_kwargs": _template_arguments,
+}
+
+
+def _no_constant(name: str) -> float:
+    raise json.JSONDecodeError(f"{name} is not JSON", name, 0)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise BadRequest("an object of the body has the same key twice")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return
+    raise BadRequest(f"the body is nested deeper than {MAX_DEPTH} levels")

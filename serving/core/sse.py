@@ -1,0 +1,72 @@
+"""Server-sent events as bytes: whole events out of pieces, pings left out, and what a llama-server event means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+END = b"\n\n"
+DONE = b"data: [DONE]\n\n"
+PREFIX = b"data: "
+
+
+class EventSplitter:
+    """Joins pieces of a stream and cuts them at the ends of events, so that no event is ever torn."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Every whole event that is complete now, without comments; empty when there is none."""
+        whole = self._rest + piece if self._rest else piece
+        if whole.endswith(END):
+            self._rest = b""
+        else:
+            end = whole.rfind(END) + len(END)
+            if end < len(END):
+                self._rest = whole
+                return b""
+            whole, self._rest = whole[:end], whole[end:]
+        return without_comments(whole) if whole.startswith(b":") or b"\n:" in whole else whole
+
+
+def without_comments(events: bytes) -> bytes:
+    """A comment is a ping of the server: it flows while the model hangs, and says nothing."""
+    kept = []
+    for event in events.split(END):
+        lines = [line for line in event.split(b"\n") if line and not line.startswith(b":")]
+        if lines:
+            kept.append(b"\n".join(lines) + END)
+    return b"".join(kept)
+
+
+def split(events: bytes) -> Iterator[bytes]:
+    for event in events.split(END):
+        if event:
+            yield event + END
+
+
+def is_done(event: bytes) -> bool:
+    return event == DONE
+
+
+def payload(event: bytes) -> dict[str, Any]:
+    """The JSON object of an event; empty when it carries none."""
+    for line in event.split(b"\n"):
+        name, _, value = line.partition(b":")
+        if name in (b"data", b"error") and value.strip() != b"[DONE]":
+            parsed = json.loads(value)
+            if name == b"error":
+                return {"error": parsed}
+            return parsed if isinstance(parsed, dict) else {}
+    return {}
+
+
+def event(value: dict[str, Any]) -> bytes:
+    return PREFIX + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + END
+
+
+def has_token(events: bytes) -> bool:
+    """Whether these events carry generated text, and not only the role that opens an answer."""
+    return b'"content":"' in events or b'"reasoning_content":"' in events or b'"tool_calls"' in events

@@ -1,0 +1,105 @@
+"""Why a llama.cpp process did not come up: the last lines of its log as cause and remedy."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+LAST_LINES = 3
+SLOW_DISK_BYTES_PER_SECOND = 50e6
+MINUTE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Known:
+    """A failure that is recognised by its log, whatever the exit status was."""
+
+    pattern: str
+    cause: str
+    remedy: str
+
+
+KNOWN = (
+    Known(
+        "data is not within the file bounds|model is corrupted or incomplete",
+        "the model file is cut short",
+        "Copy the model to this device again; the copy is checked by its hash.",
+    ),
+    Known(
+        "failed to open GGUF file|No such file or directory.*gguf",
+        "the model file cannot be opened",
+        "Scan the device for models, or copy the model there.",
+    ),
+    Known("invalid magic characters", "the model file is not a GGUF file", "Choose another file."),
+    Known(
+        "error: invalid argument|error while handling argument",
+        "this build does not know an option",
+        "Install a newer llama.cpp there and probe the device again.",
+    ),
+    Known(
+        "couldn't bind HTTP server socket|Failed to create server socket|Address already in use",
+        "its port is used by another process",
+        "Deploy again: another port is chosen each time.",
+    ),
+    Known(
+        "Invalid host address|Cannot assign requested address",
+        "the address is not one of this device",
+        "Correct the device's cluster address and probe it again.",
+    ),
+    Known(
+        "failed to allocate buffer for kv cache|failed to allocate.*KV",
+        "there is not enough memory for the KV cache",
+        "Plan with fewer slots or a shorter context.",
+    ),
+    Known(
+        "out of memory|unable to allocate .* buffer|failed to allocate|cudaMalloc failed|bad_alloc",
+        "there is not enough memory for its blocks",
+        "Probe the device again and make a new plan, or end what else uses its memory.",
+    ),
+    Known(
+        "unknown device",
+        "llama.cpp there does not have the device that the plan names",
+        "Probe the device again and make a new plan.",
+    ),
+    Known(
+        "RPC server version mismatch|RPC handshake failed",
+        "the RPC worker has another version of llama.cpp",
+        "Install the same build on all devices of the replica.",
+    ),
+    Known(
+        "Failed to connect|Remote RPC server crashed|failed to connect to RPC",
+        "it cannot reach an RPC worker, or lost it",
+        "Check that the firewall lets the devices reach each other's RPC ports.",
+    ),
+    Known(
+        "Illegal instruction|SIGILL",
+        "this build needs a newer processor",
+        "Install a llama.cpp that is built for this processor.",
+    ),
+    Known("Permission denied", "a file may not be read or run by our user", "Correct its permissions."),
+    Known(
+        "error while loading shared libraries",
+        "a library that llama.cpp needs is missing",
+        "Install the libraries that the log names.",
+    ),
+)
+
+
+def explain(log: str) -> str:
+    """Cause and remedy in words; the last lines of the log when the failure is not a known one."""
+    for known in KNOWN:
+        if re.search(known.pattern, log, re.IGNORECASE):
+            return f"{known.cause}. {known.remedy}"
+    lines = [line for line in log.splitlines() if line.strip()]
+    if not lines:
+        return (
+            "it ended without a word. It may have been killed for lack of memory: see the host's system log."
+        )
+    return "it ended. Its last words: " + " / ".join(lines[-LAST_LINES:])
+
+
+def load_deadline_seconds(file_bytes: int, sent_bytes: int, slowest_bytes_per_second: float) -> float:
+    """How long a load may take: three times what the disk and the links need, and a minute to begin with."""
+    disk_seconds = file_bytes / SLOW_DISK_BYTES_PER_SECOND
+    link_seconds = sent_bytes / slowest_bytes_per_second if sent_bytes else 0.0
+    return MINUTE_SECONDS + 3 * (disk_seconds + link_seconds)

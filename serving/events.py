@@ -1,0 +1,84 @@
+"""What the gateway tells open pages. A message is a hint: the rows are the truth."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal, TypedDict
+
+import redis
+from channels.layers import get_channel_layer
+
+log = logging.getLogger(__name__)
+
+TRAFFIC_GROUP = "serving.traffic"
+ROUTES_CHANNEL = "e2llm:routes"  # any message on it makes every gateway read keys and routes again
+
+
+class ReplicaLoad(TypedDict):
+    """One replica in one second; `waiting` counts the queue it shares with the replicas of its role."""
+
+    replica: int
+    label: str
+    role: str
+    waiting: int
+    running: int
+    slots: int
+    in_service: bool
+
+
+class TrafficTick(TypedDict):
+    """What a gateway looks like, once a second."""
+
+    type: Literal["traffic.tick"]
+    at: str
+    gateway: str
+    waiting: int
+    running: int
+    slots: int
+    output_tokens: int
+    replicas: list[ReplicaLoad]
+
+
+class RequestEnded(TypedDict):
+    """The timeline of one request, as its row will have it."""
+
+    type: Literal["request.ended"]
+    request_id: str
+    deployment: int | None
+    received_at: str
+    outcome: str
+    status: int
+    error: str
+    prefill_replica: str
+    decode_replica: str
+    handover: str
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    queued_seconds: float | None
+    prefill_seconds: float | None
+    handover_seconds: float | None
+    first_token_seconds: float | None
+    total_seconds: float
+
+
+class ReplicaSuspect(TypedDict):
+    """A replica that failed a request by its own fault; whoever watches the processes should look at it."""
+
+    type: Literal["replica.suspect"]
+    replica: int
+    reason: str
+
+
+TrafficEvent = TrafficTick | RequestEnded | ReplicaSuspect
+
+
+async def publish(event: TrafficEvent) -> None:
+    """Send one event to the pages that watch the traffic; a consumer gets it as `traffic_event(message)`."""
+    layer = get_channel_layer()
+    if layer is None:
+        return
+    try:
+        await layer.group_send(TRAFFIC_GROUP, {"type": "traffic.event", "event": dict(event)})
+    except (redis.RedisError, OSError) as error:
+        log.warning("a live update of the traffic was not sent: %s", error)

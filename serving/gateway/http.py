@@ -1,0 +1,117 @@
+"""One HTTP request of a client over bare ASGI: its headers and body within limits, its answer, its departure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from serving.gateway.errors import ApiError
+from serving.gateway.limits import Limits
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = Iterable[tuple[bytes, bytes]]
+
+EVENT_STREAM = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Client:
+    """The client's side of one request."""
+
+    def __init__(self, scope: Message, receive: Receive, send: Send, limits: Limits) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.has_query_key = any(
+            name in scope["query_string"] for name in (b"api_key=", b"api-key=", b"token=")
+        )
+        self.limits = limits
+        self.request_id = ""
+        self.has_started = False
+        self._receive = receive
+        self._send = send
+        self._check_headers(scope["headers"])
+
+    def header(self, name: bytes) -> str:
+        return self.headers.get(name, b"").decode("latin-1")
+
+    async def body(self) -> bytes:
+        """The whole body, or the refusal that its size, its speed or its encoding earns."""
+        if self.header(b"content-encoding") not in ("", "identity"):
+            raise ApiError(415, "encoding_unsupported", "send the body without a content encoding")
+        announced = self.header(b"content-length")
+        if announced.isdigit() and int(announced) > self.limits.body_bytes:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                return await self._read()
+        except TimeoutError:
+            raise ApiError(
+                408, "body_timeout", f"the body did not arrive within {self.limits.body_seconds:g} s"
+            ) from None
+
+    async def until_gone(self) -> None:
+        """Returns when the client has closed the connection."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def start(self, status: int, headers: Headers) -> None:
+        self.has_started = True
+        named = [(b"x-request-id", self.request_id.encode())] if self.request_id else []
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *named]})
+
+    async def write(self, piece: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self, piece: bytes = b"") -> None:
+        await self._send({"type": "http.response.body", "body": piece, "more_body": False})
+
+    async def answer(self, status: int, content: bytes, content_type: bytes, headers: Headers = ()) -> None:
+        length = str(len(content)).encode()
+        await self.start(status, [(b"content-type", content_type), (b"content-length", length), *headers])
+        await self.end(content)
+
+    async def json(self, status: int, value: Any, headers: Headers = ()) -> None:
+        content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        await self.answer(status, content, b"application/json", headers)
+
+    async def refuse(self, error: ApiError) -> None:
+        # The rest of a refused body would be read as the next request.
+        closes = [(b"connection", b"close")] if error.status in (408, 411, 413, 415, 431) else []
+        await self.json(error.status, error.body, [*error.headers, *closes])
+
+    async def _read(self) -> bytes:
+        pieces = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > self.limits.body_bytes:
+                raise self._too_large()
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+
+    def _too_large(self) -> ApiError:
+        return ApiError(413, "body_too_large", f"the body is larger than {self.limits.body_bytes} bytes")
+
+    def _check_headers(self, headers: Headers) -> None:
+        names = [name for name, _ in headers]
+        if b"content-length" in names and b"transfer-encoding" in names:
+            raise ApiError(400, "ambiguous_length", "a request has one length: content-length or chunked")
+        if sum(len(name) + len(value) + 4 for name, value in headers) > self.limits.header_bytes:
+            raise ApiError(431, "headers_too_large", f"headers over {self.limits.header_bytes} bytes")
+
+
+class ClientGone(Exception):
+    """The client closed the connection."""

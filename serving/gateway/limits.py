@@ -1,0 +1,31 @@
+"""Every limit of the gateway in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds, bytes and counts; tests pass shorter ones."""
+
+    body_bytes: int = 4 * 2**20
+    body_seconds: float = 30.0
+    header_bytes: int = 16 * 1024
+    waiting: int = 256
+    queue_seconds: float = 900.0
+    connect_seconds: float = 5.0
+    first_token_seconds: float = 60.0
+    slowest_prefill_tokens_per_second: float = 10.0  # a long prompt on a slow CPU is work, not silence
+    inter_token_seconds: float = 30.0
+    total_seconds: float = 3600.0
+    slow_reader_seconds: float = 60.0
+    control_seconds: float = 30.0
+    move_seconds: float = 120.0
+    unconfirmed_seconds: float = 60.0  # a cancelled prompt is worked on until its batch ends
+    poison_seconds: float = 300.0
+    poison_crashes: int = 2
+    drain_seconds: float = 30.0
+
+    def first_token_deadline(self, prompt_tokens: int) -> float:
+        return self.first_token_seconds + prompt_tokens / self.slowest_prefill_tokens_per_second
