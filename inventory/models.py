@@ -31,9 +31,7 @@ class SshIdentity(models.Model):
 class DeviceQuerySet(models.QuerySet["Device"]):
     def usable(self) -> Self:
         """Devices that a plan may use: probed, with llama.cpp, not in maintenance."""
-        return self.filter(in_maintenance=False, probed_at__isnull=False).exclude(
-            llama={}
-        )
+        return self.filter(in_maintenance=False, probed_at__isnull=False).exclude(llama={})
 
 
 class Device(models.Model):
@@ -49,22 +47,14 @@ class Device(models.Model):
         KEY_CHANGED = "key_changed", "Host key changed"
 
     name = models.CharField(max_length=80, unique=True)
-    connection = models.CharField(
-        max_length=8, choices=Connections, default=Connections.SSH
-    )
-    host = models.CharField(
-        max_length=255, blank=True, help_text="name or address that SSH connects to"
-    )
+    connection = models.CharField(max_length=8, choices=Connections, default=Connections.SSH)
+    host = models.CharField(max_length=255, blank=True, help_text="name or address that SSH connects to")
     port = models.PositiveIntegerField(
         default=22, validators=[MinValueValidator(1), MaxValueValidator(65535)]
     )
     username = models.CharField(max_length=64, blank=True)
-    identity = models.ForeignKey(
-        SshIdentity, null=True, blank=True, on_delete=models.PROTECT
-    )
-    host_key = models.TextField(
-        blank=True, help_text="the pinned key, OpenSSH one-line format"
-    )
+    identity = models.ForeignKey(SshIdentity, null=True, blank=True, on_delete=models.PROTECT)
+    host_key = models.TextField(blank=True, help_text="the pinned key, OpenSSH one-line format")
     address = models.GenericIPAddressField(
         protocol="IPv4",
         null=True,
@@ -73,16 +63,12 @@ class Device(models.Model):
     state = models.CharField(max_length=16, choices=States, default=States.NEW)
     state_reason = models.TextField(blank=True)
     in_maintenance = models.BooleanField(default=False)
-    hardware = models.JSONField(
-        default=dict, help_text="what the probe read, with sources"
-    )
+    hardware = models.JSONField(default=dict, help_text="what the probe read, with sources")
     llama = models.JSONField(
         default=dict,
         help_text="llama.cpp on it: paths, version, protocol, flags, devices",
     )
-    model_roots = models.JSONField(
-        default=list, help_text="absolute folders in which to look for GGUF files"
-    )
+    model_roots = models.JSONField(default=list, help_text="absolute folders in which to look for GGUF files")
     gpu_usable_bytes = models.BigIntegerField(
         null=True, help_text="main pool: GPU, unified memory, or RAM without GPU"
     )
@@ -121,39 +107,24 @@ class Device(models.Model):
         return str(gpus[0]["name"]) if gpus else "CPU"
 
     def was_seen_recently(self) -> bool:
-        return (
-            self.last_seen_at is not None
-            and timezone.now() - self.last_seen_at < SEEN_RECENTLY
-        )
+        return self.last_seen_at is not None and timezone.now() - self.last_seen_at < SEEN_RECENTLY
 
 
 class Link(models.Model):
     """One direction between two devices, as last measured."""
 
-    source = models.ForeignKey(
-        Device, on_delete=models.CASCADE, related_name="links_out"
-    )
-    target = models.ForeignKey(
-        Device, on_delete=models.CASCADE, related_name="links_in"
-    )
+    source = models.ForeignKey(Device, on_delete=models.CASCADE, related_name="links_out")
+    target = models.ForeignKey(Device, on_delete=models.CASCADE, related_name="links_in")
     bytes_per_second = models.FloatField(help_text="median of the repeats")
-    latency_seconds = models.FloatField(
-        help_text="round-trip time, median of the repeats"
-    )
-    spread = models.FloatField(
-        default=0.0, help_text="(max - min) / median of the bandwidth repeats"
-    )
+    latency_seconds = models.FloatField(help_text="round-trip time, median of the repeats")
+    spread = models.FloatField(default=0.0, help_text="(max - min) / median of the bandwidth repeats")
     method = models.CharField(max_length=80, help_text="what measured it")
     measured_at = models.DateTimeField()
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["source", "target"], name="one_link_per_direction"
-            ),
-            models.CheckConstraint(
-                condition=~Q(source=models.F("target")), name="link_joins_two_devices"
-            ),
+            models.UniqueConstraint(fields=["source", "target"], name="one_link_per_direction"),
+            models.CheckConstraint(condition=~Q(source=models.F("target")), name="link_joins_two_devices"),
         ]
 
     def __str__(self) -> str:
@@ -171,9 +142,7 @@ class LanguageModel(models.Model):
         help_text="SHA-256 of the header, the file size and sampled tensor bytes",
     )
     size_bytes = models.BigIntegerField()
-    shape = models.JSONField(
-        help_text="what the header says, per block kind (inventory.core.gguf)"
-    )
+    shape = models.JSONField(help_text="what the header says, per block kind (inventory.core.gguf)")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -186,9 +155,7 @@ class LanguageModel(models.Model):
 class ModelFile(models.Model):
     """Where a copy of a model lies."""
 
-    model = models.ForeignKey(
-        LanguageModel, on_delete=models.CASCADE, related_name="files"
-    )
+    model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="files")
     device = models.ForeignKey(
         Device,
         null=True,
@@ -196,17 +163,13 @@ class ModelFile(models.Model):
         related_name="model_files",
         help_text="empty: the server's library",
     )
-    path = models.TextField(
-        help_text="absolute; of the first shard when the model is split"
-    )
+    path = models.TextField(help_text="absolute; of the first shard when the model is split")
     size_bytes = models.BigIntegerField()
     seen_at = models.DateTimeField()
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["device", "path"], name="one_row_per_file", nulls_distinct=False
-            )
+            models.UniqueConstraint(fields=["device", "path"], name="one_row_per_file", nulls_distinct=False)
         ]
 
     def __str__(self) -> str:
@@ -221,23 +184,13 @@ class ProfileQuerySet(models.QuerySet["Profile"]):
 class Profile(models.Model):
     """Seconds per block and for the head of one model on one device; a new version never overwrites an old one."""
 
-    device = models.ForeignKey(
-        Device, on_delete=models.CASCADE, related_name="profiles"
-    )
-    model = models.ForeignKey(
-        LanguageModel, on_delete=models.CASCADE, related_name="profiles"
-    )
+    device = models.ForeignKey(Device, on_delete=models.CASCADE, related_name="profiles")
+    model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="profiles")
     version = models.PositiveIntegerField(default=1)
     superseded = models.BooleanField(default=False)
-    tables = models.JSONField(
-        help_text='{"decode": {...}, "prefill": {...}} as in a cluster file\'s device'
-    )
-    samples = models.JSONField(
-        default=list, help_text="every timing the fit was made from"
-    )
-    residual = models.FloatField(
-        help_text="largest relative distance between a timing and the fit"
-    )
+    tables = models.JSONField(help_text='{"decode": {...}, "prefill": {...}} as in a cluster file\'s device')
+    samples = models.JSONField(default=list, help_text="every timing the fit was made from")
+    residual = models.FloatField(help_text="largest relative distance between a timing and the fit")
     made_under = models.JSONField(
         default=dict,
         help_text="build, driver, power state: when they change it is stale",
@@ -250,9 +203,7 @@ class Profile(models.Model):
     class Meta:
         ordering = ["-measured_at"]
         constraints = [
-            models.UniqueConstraint(
-                fields=["device", "model", "version"], name="one_profile_per_version"
-            ),
+            models.UniqueConstraint(fields=["device", "model", "version"], name="one_profile_per_version"),
             models.UniqueConstraint(
                 fields=["device", "model"],
                 condition=Q(superseded=False),

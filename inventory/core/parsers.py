@@ -161,9 +161,9 @@ def free_disk(text: str) -> dict[str, int]:
 
 def addresses(text: str) -> list[str]:
     """IPv4 addresses of the host, loopback last, from `ip -4 -o addr`, `ifconfig` or `hostname -I`."""
-    found = re.findall(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?:/\d+)?", text)
-    unique = list(dict.fromkeys(address for address in found if not address.startswith(("255.", "0."))))
-    return sorted(unique, key=lambda address: address.startswith("127."))
+    number = r"\d{1,3}(?:\.\d{1,3}){3}"
+    found = re.findall(rf"inet (?:addr:)?({number})", text) or re.findall(rf"(?<![\d.]){number}", text)
+    return sorted(dict.fromkeys(found), key=lambda address: address.startswith("127."))
 
 
 def on_battery(text: str) -> bool | None:
