@@ -1,24 +1,17 @@
 """Plans and runs as pictures and words: view models and plotly figures."""
 
-from planner.charts.facts import (
-    headline,
-    memory_rows,
-    proof,
-    run_summary,
-    utilisation_rows,
-    workload_rows,
-)
-from planner.charts.figures import convergence, waiting
+from planner.charts.facts import comparison_rows, plan_page, run_summary, shortfall, workload_rows
+from planner.charts.figures import convergence, convergence_table, waiting
 from planner.charts.stages import stage_rows
 
 __all__ = [
+    "comparison_rows",
     "convergence",
-    "headline",
-    "memory_rows",
-    "proof",
+    "convergence_table",
+    "plan_page",
     "run_summary",
+    "shortfall",
     "stage_rows",
-    "utilisation_rows",
     "waiting",
     "workload_rows",
 ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text
+from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text, significant
+from planner.charts.stages import stage_rows
 
 Json = dict[str, Any]
 TIGHT_FRACTION = 0.93
-METHODS = {"star": "every hop goes through the master", "chain": "stages hand on to each other"}
+ROLE_WORDS = {"prefill": "prefill", "decode": "decode", "mixed": "mixed"}
+TOPOLOGIES = {"star": "every hop goes through the master", "chain": "stages hand on to each other"}
 
 
 def headline(plan: Json) -> list[Json]:
@@ -48,6 +50,13 @@ def proof(plan: Json) -> Json:
         "title": f"Within {percent_text(facts['gap'])} of the best possible",
         "text": text,
     }
+
+
+def shortfall(refusal: Json) -> str:
+    """How much is missing, in the unit of the limit."""
+    shown = {"bytes": bytes_text, "seconds": seconds_text, "tokens/s": rate_text}
+    text = shown.get(refusal["unit"])
+    return text(refusal["shortfall"]) if text else f"{significant(refusal['shortfall'])} {refusal['unit']}"
 
 
 def utilisation_rows(plan: Json) -> list[Json]:
@@ -102,7 +111,7 @@ def workload_rows(cluster: Json) -> list[tuple[str, str]]:
         ("Context of a slot", f"{workload['context_tokens']:,} tokens"),
         ("Floor", rate_text(policy["min_tokens_per_second"])),
         ("Most slots", f"{policy['max_slots']} in a replica"),
-        ("Runtime", f"{policy['runtime']}, {policy['topology']}: {METHODS[policy['topology']]}"),
+        ("Runtime", f"{policy['runtime']}, {policy['topology']}: {TOPOLOGIES[policy['topology']]}"),
         ("Mixed replicas", "allowed" if policy["allow_mixed"] else "not allowed"),
     ]
 
@@ -120,4 +129,24 @@ def run_summary(run_plan: Json | None) -> Json:
     }
 
 
-ROLE_WORDS = {"prefill": "prefill", "decode": "decode", "mixed": "mixed"}
+def plan_page(plan: Json, cluster: Json) -> Json:
+    """Everything that a plan's page shows, without the run around it."""
+    return {
+        "plan": plan,
+        "idle": plan["idle"],
+        "used_devices": [stage["device"] for replica in plan["replicas"] for stage in replica["stages"]],
+        "tiles": headline(plan),
+        "rows": stage_rows(plan, cluster),
+        "proof": proof(plan),
+        "utilisation": utilisation_rows(plan),
+        "memory": memory_rows(plan, cluster),
+        "inputs": workload_rows(cluster),
+        "note": cluster.get("note", ""),
+    }
+
+
+def comparison_rows(left: Json, right: Json) -> list[Json]:
+    """Headline numbers and inputs of two plan pages beside each other, the differing ones marked."""
+    tiles = [(a["label"], a["value"], b["value"]) for a, b in zip(left["tiles"], right["tiles"], strict=True)]
+    inputs = [(a[0], a[1], b[1]) for a, b in zip(left["inputs"], right["inputs"], strict=True)]
+    return [{"label": label, "left": a, "right": b, "differs": a != b} for label, a, b in tiles + inputs]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inventory.core.quantities import seconds_text
 from planner.events import Point
 
 Json = dict[str, Any]
+SERIES = ("best_seconds", "mean_seconds", "bound_seconds")
 
 
 def convergence(points: Sequence[Point], references: Mapping[str, float]) -> Json:
@@ -56,3 +58,16 @@ def _axes(x_title: str, y_title: str) -> Json:
         "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": y_title}, "rangemode": "tozero"},
     }
+
+
+def convergence_table(points: Sequence[Point]) -> Json:
+    """The numbers of the convergence chart."""
+    rows = [
+        [point["number"], *(optional(point[name]) for name in SERIES), f"{point['evaluations']:,}"]  # type: ignore[literal-required]
+        for point in points
+    ]
+    return {"columns": ["Generation", "Best", "Mean", "Bound", "Evaluations"], "rows": rows}
+
+
+def optional(seconds: float | None) -> str:
+    return "–" if seconds is None else seconds_text(seconds)

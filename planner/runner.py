@@ -1,0 +1,107 @@
+"""Runs a search inside a job: saves the best so far, streams generations, stops when asked, resumes when killed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from jobs import runner as jobs
+from jobs.progress import Progress
+from planner import events
+from planner.core.errors import NoFeasiblePlan
+from planner.core.plan import Plan
+from planner.core.problem import Problem
+from planner.core.search import SearchSettings, SearchStep, search
+from planner.models import Generation, PlanRun
+
+SAVE_SECONDS = 0.25  # four messages a second at most
+
+
+def execute(job_id: int) -> None:
+    jobs.execute(job_id, lambda progress: plan_job(job_id, progress))
+
+
+def plan_job(job_id: int, progress: Progress) -> None:
+    run = PlanRun.objects.get(job_id=job_id)
+    plan_inline(Problem.from_dict(run.cluster), progress, run)
+
+
+def plan_inline(problem: Problem, progress: Progress, run: PlanRun) -> Plan:
+    """Search inside the job behind `progress` and deliver into `run`; NoFeasiblePlan is kept there as well."""
+    settings = SearchSettings(method=run.method)
+    rng = np.random.default_rng(run.seed)
+    record = Record(run, progress)
+    try:
+        for step in search(problem, settings, rng, run.checkpoint):
+            record.take(step)
+    except NoFeasiblePlan as error:
+        record.refuse(error)
+        raise
+    return record.deliver()
+
+
+class Record:
+    """What a search has reached, between the search and the rows; it writes four times a second at most."""
+
+    def __init__(self, run: PlanRun, progress: Progress) -> None:
+        self.run = run
+        self.progress = progress
+        self.best: Plan | None = None
+        self._unsaved: list[Generation] = []
+        self._checkpoint: dict[str, Any] | None = run.checkpoint
+        self._saved_plan: Plan | None = None
+        self._saved_at = -SAVE_SECONDS
+        # A killed worker may have saved generations after its last checkpoint: they are made again.
+        self._number = run.checkpoint["number"] if run.checkpoint else 0
+        run.generations.filter(number__gt=self._number).delete()
+
+    def take(self, step: SearchStep) -> None:
+        """One step of the search; raises Cancelled when somebody wants it to stop."""
+        self.progress.check()
+        if step.best_plan is not None:
+            self.best = step.best_plan
+        if step.best_seconds is not None and not step.final:
+            self._unsaved.append(self._generation(step, step.best_seconds))
+        if step.checkpoint is not None:
+            self._checkpoint = {**step.checkpoint, "number": self._number}
+        self.progress.report(step.message, step.fraction)
+        if time.monotonic() - self._saved_at >= SAVE_SECONDS:
+            self._save()
+
+    def deliver(self) -> Plan:
+        assert self.best is not None, "a search ends with a plan or raises"
+        self._save()
+        self.run.plan, self.run.checkpoint = self.best.to_dict(), None
+        self.run.save(update_fields=["plan", "checkpoint"])
+        return self.best
+
+    def refuse(self, error: NoFeasiblePlan) -> None:
+        document = error.to_dict()
+        self.run.refusal = {key: document[key] for key in ("limit", "text", "shortfall", "unit", "remedy")}
+        self.run.plan = self.run.checkpoint = None
+        self.run.save(update_fields=["plan", "checkpoint", "refusal"])
+
+    def _generation(self, step: SearchStep, best_seconds: float) -> Generation:
+        self._number += 1
+        return Generation(
+            run=self.run,
+            number=self._number,
+            best_seconds=best_seconds,
+            mean_seconds=step.mean_seconds,
+            bound_seconds=step.bound_seconds,
+            evaluations=step.evaluations,
+        )
+
+    def _save(self) -> None:
+        rows, self._unsaved = self._unsaved, []
+        is_new_plan = self.best is not self._saved_plan and self.best is not None
+        Generation.objects.bulk_create(rows)
+        self.run.checkpoint = self._checkpoint
+        if is_new_plan and self.best is not None:
+            self.run.plan, self._saved_plan = self.best.to_dict(), self.best
+        self.run.save(update_fields=["plan", "checkpoint"])
+        if rows:
+            self.progress.publish(events.generations_done(rows, is_new_plan=is_new_plan))
+        self._saved_at = time.monotonic()

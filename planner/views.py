@@ -1,0 +1,272 @@
+"""Plans: the list, the form, the running search, the finished plan, comparison and files."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.models import User
+from accounts.services import audit, client_address, operator_required
+from inventory.models import Device, LanguageModel
+from planner import charts, services
+from planner.core.errors import BadDocument
+from planner.forms import PRESETS, FileForm, PlanForm, WorkloadForm
+from planner.from_inventory import CannotPlan
+from planner.models import PlanRun
+
+PAGE_SIZE = 25
+RECENT = 8
+REJECTED = 422
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    runs = PlanRun.objects.select_related("job__started_by").defer("cluster", "checkpoint")
+    page = Paginator(runs, PAGE_SIZE).get_page(request.GET.get("page"))
+    rows = [{"run": run, "summary": charts.run_summary(run.plan)} for run in page]
+    return render(request, "planner/index.html", {"page": page, "rows": rows, "examples": services.EXAMPLES})
+
+
+@require_http_methods(["GET", "POST"])
+@operator_required
+def new(request: HttpRequest) -> HttpResponse:
+    if request.method == "GET":
+        initial = first_choices(request)
+        form = PlanForm(initial=initial)
+        return new_page(request, form, PlanForm({**defaults(form), **initial}))
+    form = PlanForm(request.POST)
+    if not form.is_valid():
+        return new_page(request, form, form, status=REJECTED)
+    data = form.cleaned_data
+    try:
+        run = services.plan_inventory(
+            data["model"],
+            list(data["devices"]),
+            form.workload(),
+            form.policy(),
+            data["method"],
+            person(request),
+        )
+    except CannotPlan as error:
+        return new_page(request, form, form, status=REJECTED, missing=error.missing)
+    except BadDocument as error:
+        form.add_error(None, str(error))
+        return new_page(request, form, form, status=REJECTED)
+    return started(request, run)
+
+
+def new_page(
+    request: HttpRequest, form: PlanForm, asked: PlanForm, status: int = 200, **extra: Any
+) -> HttpResponse:
+    """The form, with the memory sum for what `asked` holds."""
+    context = {
+        "form": form,
+        "presets": PRESETS,
+        "has_models": LanguageModel.objects.exists(),
+        "has_devices": Device.objects.exists(),
+        **fit_of(asked),
+        **extra,
+    }
+    return render(request, "planner/new.html", context, status=status)
+
+
+def defaults(form: PlanForm) -> dict[str, Any]:
+    return {name: field.initial for name, field in form.fields.items()}
+
+
+def first_choices(request: HttpRequest) -> dict[str, Any]:
+    """What the address asks for; else the newest model on every usable device."""
+    newest = LanguageModel.objects.order_by("-created_at").first()
+    chosen: dict[str, Any] = {
+        "model": newest.pk if newest else None,
+        "devices": list(Device.objects.usable().values_list("pk", flat=True)),
+    }
+    chosen |= request.GET.dict()
+    if "devices" in request.GET:
+        chosen["devices"] = request.GET.getlist("devices")
+    return chosen
+
+
+def fit_of(form: PlanForm) -> dict[str, Any]:
+    """Context of the hint; a form with faults is read as far as it goes."""
+    form.is_valid()
+    data = form.cleaned_data
+    model, devices, context_tokens = (data.get(name) for name in ("model", "devices", "context_tokens"))
+    if not (model and devices and context_tokens):
+        return {"fit": None}
+    fit = services.feasibility(model, list(devices), context_tokens)
+    too_long = 0 < fit.context_limit < context_tokens
+    return {"fit": fit, "gaps": fit.gaps, "too_long": too_long}
+
+
+@require_GET
+@operator_required
+def hint(request: HttpRequest) -> HttpResponse:
+    return render(request, "planner/_hint.html", fit_of(PlanForm(request.GET)))
+
+
+@require_http_methods(["GET", "POST"])
+@operator_required
+def from_file(request: HttpRequest) -> HttpResponse:
+    form = FileForm(request.POST or None, request.FILES or None)
+    if request.method == "POST" and form.is_valid():
+        data = form.cleaned_data
+        try:
+            run = services.start_run(data["cluster"], data["method"], data["seed"], person(request))
+        except BadDocument as error:
+            return render(
+                request, "planner/file.html", {"form": form, "problems": error.problems}, status=REJECTED
+            )
+        return started(request, run)
+    return render(request, "planner/file.html", {"form": form}, status=REJECTED if form.errors else 200)
+
+
+@require_POST
+@operator_required
+def example(request: HttpRequest) -> HttpResponse:
+    chosen = next((item for item in services.EXAMPLES if item.key == request.POST.get("example")), None)
+    if chosen is None:
+        raise Http404("There is no such example.")
+    cluster = chosen.cluster()
+    run = services.start_run(
+        cluster, PlanRun.Methods.AUTO, 0, person(request), name=f"Example: {chosen.name}"
+    )
+    return started(request, run)
+
+
+def person(request: HttpRequest) -> User:
+    assert isinstance(request.user, User), "every page but sign-in asks for a logged-in user"
+    return request.user
+
+
+def started(request: HttpRequest, run: PlanRun) -> HttpResponse:
+    detail = {"run": run.pk, "method": run.method, "seed": run.seed}
+    audit(person(request), "plan.started", run.name, detail, client_address(request))
+    return redirect("planner:run", run.pk)
+
+
+@require_GET
+def run(request: HttpRequest, run_id: int) -> HttpResponse:
+    """One address for a run: the search while it goes on, then the plan, or why there is none."""
+    run = get_object_or_404(PlanRun.objects.select_related("job__started_by", "model"), pk=run_id)
+    if run.job.is_active:
+        return render(request, "planner/searching.html", searching(run))
+    if run.plan is None:
+        return render(
+            request, "planner/refused.html", {"run": run, "inputs": charts.workload_rows(run.cluster)}
+        )
+    return render(request, "planner/plan.html", finished(run))
+
+
+def searching(run: PlanRun) -> dict[str, Any]:
+    points = services.points_of(run)
+    return {
+        "run": run,
+        "socket": f"/ws/plans/{run.pk}/",
+        "last": points[-1] if points else None,
+        "convergence": charts.convergence(points, {}),
+        "table": charts.convergence_table(points),
+        **best_so_far(run),
+    }
+
+
+def refused(run: PlanRun) -> dict[str, Any]:
+    return {
+        "run": run,
+        "query": form_query(run),
+        "shortfall": charts.shortfall(run.refusal) if run.refusal else "",
+        "inputs": charts.workload_rows(run.cluster),
+        "note": run.cluster.get("note", ""),
+    }
+
+
+def form_query(run: PlanRun) -> str:
+    """The new-plan form's address with the inputs of this run filled in."""
+    fields: dict[str, Any] = {**run.cluster["workload"], **run.cluster["policy"], "method": run.method}
+    if run.model_id:
+        fields |= {"model": run.model_id, "devices": list(run.device_ids.values())}
+    return urlencode(fields, doseq=True)
+
+
+def best_so_far(run: PlanRun) -> dict[str, Any]:
+    return {"rows": charts.stage_rows(run.plan, run.cluster) if run.plan else [], "plan": run.plan}
+
+
+def finished(run: PlanRun) -> dict[str, Any]:
+    assert run.plan is not None, "a run without a plan has its own page"
+    points = services.points_of(run)
+    return {
+        "run": run,
+        "query": form_query(run),
+        **charts.plan_page(run.plan, run.cluster),
+        "convergence": charts.convergence(points, {}) if points else None,
+        "convergence_table": charts.convergence_table(points),
+    }
+
+
+@require_GET
+def stages(request: HttpRequest, run_id: int) -> HttpResponse:
+    run = get_object_or_404(PlanRun.objects.defer("checkpoint"), pk=run_id)
+    return render(request, "planner/_best.html", best_so_far(run))
+
+
+@require_POST
+@operator_required
+def again(request: HttpRequest, run_id: int) -> HttpResponse:
+    """The same inputs once more, for a run that was cancelled, failed or lost."""
+    old = get_object_or_404(PlanRun, pk=run_id)
+    run = services.start_run(
+        old.cluster, old.method, old.seed, person(request), old.model, old.device_ids, old.name
+    )
+    return started(request, run)
+
+
+@require_GET
+def compare(request: HttpRequest) -> HttpResponse:
+    ids = [int(text) for text in request.GET.getlist("run") if text.isdigit()]
+    runs = list(PlanRun.objects.filter(pk__in=ids[:2], plan__isnull=False).select_related("job"))
+    if len(runs) != 2:
+        messages.error(request, "Tick exactly two finished plans to compare them.")
+        return redirect("planner:index")
+    sides = [{"run": run, **charts.plan_page(run.plan or {}, run.cluster)} for run in runs]
+    rows = charts.comparison_rows(*sides)
+    return render(request, "planner/compare.html", {"sides": sides, "comparison": rows})
+
+
+@require_GET
+def cluster_file(request: HttpRequest, run_id: int) -> HttpResponse:
+    run = get_object_or_404(PlanRun, pk=run_id)
+    return download(run.cluster, f"plan-{run.pk}.cluster.json")
+
+
+@require_GET
+def plan_file(request: HttpRequest, run_id: int) -> HttpResponse:
+    run = get_object_or_404(PlanRun, pk=run_id, plan__isnull=False)
+    return download(run.plan or {}, f"plan-{run.pk}.plan.json")
+
+
+def download(document: dict[str, Any], name: str) -> HttpResponse:
+    response = JsonResponse(document, json_dumps_params={"indent": 1})
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+@require_GET
+def workload(request: HttpRequest) -> HttpResponse:
+    form = WorkloadForm(initial=request.GET.dict())
+    recent = PlanRun.objects.only("name", "cluster", "created_at")[:RECENT]
+    used = [
+        {
+            "run": run,
+            "rows": charts.workload_rows(run.cluster)[:6],
+            "query": urlencode(run.cluster["workload"]),
+        }
+        for run in recent
+    ]
+    return render(request, "planner/workload.html", {"form": form, "presets": PRESETS, "used": used})
