@@ -7,11 +7,13 @@ from typing import Literal, TypedDict
 
 import redis
 from channels.layers import get_channel_layer
+from django.conf import settings
 
 log = logging.getLogger(__name__)
 
 TRAFFIC_GROUP = "serving.traffic"
 ROUTES_CHANNEL = "e2llm:routes"  # any message on it makes every gateway read keys and routes again
+PUBLISH_TIMEOUT_SECONDS = 2.0
 
 
 class ReplicaLoad(TypedDict):
@@ -71,6 +73,15 @@ class ReplicaSuspect(TypedDict):
 
 
 TrafficEvent = TrafficTick | RequestEnded | ReplicaSuspect
+
+
+def publish_routes() -> None:
+    """Tell every gateway that replicas or keys have changed; one that misses it reads them within seconds."""
+    try:
+        with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=PUBLISH_TIMEOUT_SECONDS) as client:
+            client.publish(ROUTES_CHANNEL, "changed")
+    except (redis.RedisError, OSError) as error:
+        log.warning("gateways were not told about changed replicas: %s", error)
 
 
 async def publish(event: TrafficEvent) -> None:
