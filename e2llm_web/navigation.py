@@ -22,7 +22,7 @@ MENU: dict[str, tuple[Entry, ...]] = {
     "": (Entry("Home", "/", "house"),),
     "What we have": (
         Entry("Devices", "/devices/", "hdd-network"),
-        Entry("Links", "/links/", "ethernet"),
+        Entry("Links", "/links/", "arrow-left-right"),
         Entry("Models", "/models/", "box-seam"),
         Entry("Profiles", "/profiles/", "speedometer2"),
     ),
