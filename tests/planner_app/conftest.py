@@ -1,0 +1,72 @@
+"""The paper's eight devices as a cluster file, and the same as rows of an inventory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from inventory.core.model_shape import BlockShape, ModelShape
+from inventory.models import Device, LanguageModel, Profile
+from planner import services
+
+GPT_OSS, QWEN3 = (example.key for example in services.EXAMPLES)
+
+
+def cluster_of(key: str = GPT_OSS) -> dict[str, Any]:
+    return next(example for example in services.EXAMPLES if example.key == key).cluster()
+
+
+@pytest.fixture
+def cluster() -> dict[str, Any]:
+    return cluster_of()
+
+
+@pytest.fixture
+def small_cluster() -> dict[str, Any]:
+    """Three of the devices: a search of an instant."""
+    document = cluster_of()
+    return {**document, "devices": [document["devices"][index] for index in (0, 1, 4)]}
+
+
+def shape(blocks: int = 24, **changes: Any) -> ModelShape:
+    block = BlockShape("full", {"ffn_up.weight": 400_000_000}, 400_000_000, 0, 4096, None, 0)
+    fields: dict[str, Any] = {
+        "architecture": "llama", "name": "Tiny", "quantisation": "Q4_0", "blocks": (block,) * blocks,
+        "embedding_length": 2048, "output_bytes": 100_000_000, "embedding_bytes": 100_000_000,
+        "vocabulary": 32_000, "context_train": 16_384, "has_chat_template": True, "shards": 1,
+        "file_bytes": 10**10, "weight_bytes": 10**10, "parameters": 10**10, "experts": 0, "experts_used": 0,
+        "is_tied": False, "is_mla": False, "feed_forward_length": 8192,
+    }
+    return ModelShape(**(fields | changes))
+
+
+@pytest.fixture
+def model(db: None) -> LanguageModel:
+    return LanguageModel.objects.create(
+        name="Tiny-10B", architecture="llama", fingerprint="f" * 64, size_bytes=10**10, shape=shape().to_dict()
+    )
+
+
+@pytest.fixture
+def devices(model: LanguageModel) -> list[Device]:
+    """Dev.1, Dev.2 and Dev.5 of the paper, probed and profiled."""
+    chosen = [entry for entry in cluster_of()["devices"] if entry["name"] in {"Dev.1", "Dev.2", "Dev.5"}]
+    return [profiled_device(entry, model) for entry in chosen]
+
+
+def profiled_device(entry: dict[str, Any], model: LanguageModel) -> Device:
+    device = Device.objects.create(
+        name=entry["name"],
+        host="192.0.2.1",
+        state=Device.States.ONLINE,
+        hardware={"boot_id": entry["name"], "cpu_model": entry["hardware"], "gpus": []},
+        llama={"server_path": "/opt/llama-server", "rpc_server_path": "/opt/rpc-server"},
+        gpu_usable_bytes=int(entry["gpu_usable_bytes"]),
+        ram_usable_bytes=int(entry["ram_usable_bytes"]),
+        probed_at=timezone.now(),
+    )
+    tables = {"decode": entry["decode"], "prefill": entry["prefill"]}
+    Profile.objects.create(device=device, model=model, tables=tables, residual=0.02, measured_at=timezone.now())
+    return device
