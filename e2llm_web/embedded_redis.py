@@ -79,6 +79,7 @@ def command(data_folder: Path) -> list[str]:
         *("--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700"),
         *("--dir", str(folder), "--appendonly", "yes", "--save", "", "--daemonize", "no"),
         *("--loglevel", "warning", "--maxmemory-policy", "noeviction"),
+        *("--set-proc-title", "no"),
     ]
 
 
