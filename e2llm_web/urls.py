@@ -10,6 +10,7 @@ APPS = ("accounts", "jobs", "inventory", "planner", "serving", "demo")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.home, name="home"),
+    path("live/", views.home_live, name="home_live"),
     path("healthz", views.healthz, name="healthz"),
     *(
         path("", include(f"{app}.urls"))
