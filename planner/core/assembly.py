@@ -42,9 +42,7 @@ def build_replica(catalogue: Catalogue, devices: tuple[int, ...], option: Option
     """Devices are matched to the option's kinds; equal kinds are interchangeable."""
     problem = catalogue.problem
     ordered = sorted(devices, key=lambda device: (problem.kind_of[device], device))
-    stages = tuple(
-        _stage(catalogue, option, position, device) for position, device in enumerate(ordered)
-    )
+    stages = tuple(_stage(catalogue, option, position, device) for position, device in enumerate(ordered))
     prompt, answer = problem.workload.input_tokens, problem.workload.output_tokens
     prefill_speed = prompt * option.bare_requests_per_second
     if option.role == MIXED:

@@ -121,7 +121,12 @@ class Catalogue:
         return np.maximum(outcome.pass_seconds, n_devices * outcome.bottleneck_seconds)
 
     def _option(
-        self, role: str, group: Group, points: RolePoints, outcome: Outcome, row: int,
+        self,
+        role: str,
+        group: Group,
+        points: RolePoints,
+        outcome: Outcome,
+        row: int,
         figures: tuple[Floats, Floats, Floats],
     ) -> Option:
         rate, tpot, prompt = (float(column[row]) for column in figures)
@@ -184,7 +189,10 @@ def _phase_outcomes(outcome: Outcome, points: RolePoints, group: Group) -> tuple
     """The same split seen as decode steps and as prompts."""
     rows = np.arange(len(points.slots))
     results = []
-    for seconds, hop in ((points.decode_seconds, points.decode_hop), (points.prompt_seconds, points.prompt_hop)):
+    for seconds, hop in (
+        (points.decode_seconds, points.decode_hop),
+        (points.prompt_seconds, points.prompt_hop),
+    ):
         passes, slowest = np.zeros(len(rows)), np.zeros(len(rows))
         for k, kind in enumerate(group):
             side = (outcome.master == k).astype(np.int64)

@@ -12,7 +12,10 @@ from planner.core.problem import Workload
 
 
 def paper_wait(
-    input_tokens: float, output_tokens: float, prefill_speed: ArrayLike, decode_speed: ArrayLike,
+    input_tokens: float,
+    output_tokens: float,
+    prefill_speed: ArrayLike,
+    decode_speed: ArrayLike,
     arrival_seconds: float,
 ) -> Floats:
     """Paper, section 3.3: w = NP/PS + (max(NP/PS, ND/DS) - Ta) while the slower phase lags behind, else 0."""
@@ -22,7 +25,9 @@ def paper_wait(
     return np.where(phase > arrival_seconds, prefill + (phase - arrival_seconds), 0.0)
 
 
-def burst_wait(prefill_rate: ArrayLike, decode_rate: ArrayLike, slots: ArrayLike, workload: Workload) -> Floats:
+def burst_wait(
+    prefill_rate: ArrayLike, decode_rate: ArrayLike, slots: ArrayLike, workload: Workload
+) -> Floats:
     """Longest wait in a burst of R requests, one every Ta (rates in requests per second, hand-over counted)."""
     requests, arrival = workload.requests, workload.arrival_seconds
     with np.errstate(divide="ignore"):

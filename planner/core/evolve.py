@@ -65,7 +65,9 @@ class EvolveState:
             return tuple(Genome(tuple(order), tuple(sizes)) for order, sizes in many)
 
         return cls(
-            document["number"], genomes(document["elites"]), genomes(document["population"]),
+            document["number"],
+            genomes(document["elites"]),
+            genomes(document["population"]),
             document["rng_state"],
         )
 
@@ -73,7 +75,9 @@ class EvolveState:
 class Evaluator:
     """Values of groupings, cached: the same replicas in another order are the same individual."""
 
-    def __init__(self, catalogue: Catalogue, objective: Objective, allow_mixed: bool, allow_idle: bool) -> None:
+    def __init__(
+        self, catalogue: Catalogue, objective: Objective, allow_mixed: bool, allow_idle: bool
+    ) -> None:
         self.catalogue = catalogue
         self.objective = objective
         self.allow_mixed = allow_mixed
@@ -162,7 +166,9 @@ def _best_of(genomes: tuple[Genome, ...], value: Evaluator, count: int) -> tuple
 
 
 def _children(
-    elites: tuple[Genome, ...], population: tuple[Genome, ...], settings: EvolveSettings,
+    elites: tuple[Genome, ...],
+    population: tuple[Genome, ...],
+    settings: EvolveSettings,
     rng: np.random.Generator,
 ) -> tuple[Genome, ...]:
     """One parent is an elite, the other anybody."""

@@ -44,7 +44,9 @@ def binding_stage(problem: Problem, replicas: Sequence[Replica], utilisation: di
         seconds = 1.0 / replica.requests_per_second
         text = f"the port of {replica.master.device} carries {bytes_text(size)} for each request."
         return Bottleneck(index, replica.master.device, phase, seconds, head + text)
-    return Bottleneck(index, stage.device, phase, stage.seconds, head + _stage_sentence(problem, replica, stage))
+    return Bottleneck(
+        index, stage.device, phase, stage.seconds, head + _stage_sentence(problem, replica, stage)
+    )
 
 
 def _stage_sentence(problem: Problem, replica: Replica, stage: Stage) -> str:

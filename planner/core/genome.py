@@ -7,7 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 MUTATION_RATE = 0.3
-SWAP, REGROUP_TAIL, REGROUP_ALL = 0.20, 0.70, 0.85  # cumulative shares: swap 20, from a position 50, all 15, both 15
+SWAP, REGROUP_TAIL, REGROUP_ALL = (
+    0.20,
+    0.70,
+    0.85,
+)  # cumulative shares: swap 20, from a position 50, all 15, both 15
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,9 @@ class Genome:
 
     @classmethod
     def from_groups(cls, groups: tuple[tuple[int, ...], ...]) -> Genome:
-        return cls(tuple(device for group in groups for device in group), tuple(len(group) for group in groups))
+        return cls(
+            tuple(device for group in groups for device in group), tuple(len(group) for group in groups)
+        )
 
 
 def random_sizes(n_devices: int, rng: np.random.Generator) -> tuple[int, ...]:

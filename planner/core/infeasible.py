@@ -29,7 +29,8 @@ def _memory(catalogue: Catalogue) -> NoFeasiblePlan | None:
     workers = np.array([int(table.most_blocks[0, 0]) for table in tables])
     masters = np.array([int(table.most_blocks[1, 0]) for table in tables])
     held = max(
-        (int(masters[k] + workers.sum() - workers[k]) for k in range(len(tables)) if masters[k] > 0), default=0
+        (int(masters[k] + workers.sum() - workers[k]) for k in range(len(tables)) if masters[k] > 0),
+        default=0,
     )
     if held >= model.blocks:
         return None
@@ -77,8 +78,12 @@ def _floor(catalogue: Catalogue) -> NoFeasiblePlan | None:
     floor = catalogue.problem.policy.min_tokens_per_second
     if fastest >= floor:
         return None
-    text = f"The fastest possible replica gives {fastest:.3g} tokens/s with one request; the floor is {floor:g}."
-    remedy = f"Lower the floor to {_rounded_down(fastest):g} tokens/s, or take faster devices or a smaller model."
+    text = (
+        f"The fastest possible replica gives {fastest:.3g} tokens/s with one request; the floor is {floor:g}."
+    )
+    remedy = (
+        f"Lower the floor to {_rounded_down(fastest):g} tokens/s, or take faster devices or a smaller model."
+    )
     return NoFeasiblePlan("floor", text, floor - fastest, "tokens per second", remedy)
 
 

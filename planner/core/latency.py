@@ -19,10 +19,7 @@ def interpolate(table: LatencyTable, column: tuple[float, ...], at: Floats) -> F
     """The column at any batch or prompt length; past the last measured point it goes on with the last slope."""
     x, y = np.array(table.points), np.array(column)
     inside = np.interp(at, x, y)
-    if len(x) > 1:
-        slope = max(0.0, (y[-1] - y[-2]) / (x[-1] - x[-2]))
-    else:
-        slope = y[-1] / x[-1]
+    slope = max(0.0, (y[-1] - y[-2]) / (x[-1] - x[-2])) if len(x) > 1 else y[-1] / x[-1]
     return np.asarray(inside + slope * np.maximum(0.0, at - x[-1]))
 
 
@@ -87,7 +84,9 @@ class Costs:
             device = self._kinds[kind]
             source = device.decode if phase == "decode" else device.prefill
             sides = (False, True) if device.can_be_master else (False,)
-            split = [gpu_blocks(self.sums, self.problem.model, device, np.array(slots), side) for side in sides]
+            split = [
+                gpu_blocks(self.sums, self.problem.model, device, np.array(slots), side) for side in sides
+            ]
             points = np.array(batch, dtype=np.float64)
             seconds = [stage_seconds(source, g, points, side) for g, side in zip(split, sides, strict=True)]
             if not device.can_be_master:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from planner.core.catalogue import Option
 from planner.core.congestion import burst_wait, paper_wait
@@ -28,7 +29,7 @@ class Objective:
         """What an option adds to its phase: requests/s with hand-over, or the paper's bare speed."""
         return option.requests_per_second if self.is_wait else option.bare_requests_per_second
 
-    def seconds(self, prefill_rate: Floats, decode_rate: Floats, slots: Floats) -> Floats:
+    def seconds(self, prefill_rate: ArrayLike, decode_rate: ArrayLike, slots: ArrayLike) -> Floats:
         """The value to minimise, from the summed requests per second of each phase and the decode slots."""
         workload = self.problem.workload
         prompt, answer = workload.input_tokens, workload.output_tokens
@@ -40,7 +41,7 @@ class Objective:
         speeds = (np.asarray(prefill_rate) * prompt, np.asarray(decode_rate) * answer)
         return paper_wait(prompt, answer, *speeds, workload.arrival_seconds)
 
-    def utilisation(self, prefill_rate: Floats, decode_rate: Floats) -> Floats:
+    def utilisation(self, prefill_rate: ArrayLike, decode_rate: ArrayLike) -> Floats:
         """Load of the busier phase; it ranks plans that keep nobody waiting."""
         with np.errstate(divide="ignore"):
             slower = np.minimum(prefill_rate, decode_rate)
@@ -60,4 +61,6 @@ class Objective:
         """An option's share in serving R requests within theta: R - c S <= theta X (burst formula, solved for R)."""
         if not self.is_wait:
             return self.rate(option)
-        return self.slot_weight * min(option.slots, self.problem.workload.requests) + theta * self.rate(option)
+        return self.slot_weight * min(option.slots, self.problem.workload.requests) + theta * self.rate(
+            option
+        )

@@ -144,7 +144,9 @@ def min_plus(left: Floats, right: Floats) -> Floats:
     n_points, width = left.shape
     padded = np.full((n_points, 2 * width - 1), np.inf)
     padded[:, width - 1 :] = left
-    windows = np.lib.stride_tricks.sliding_window_view(padded, width, axis=1)  # [point, n, n - taken reversed]
+    windows = np.lib.stride_tricks.sliding_window_view(
+        padded, width, axis=1
+    )  # [point, n, n - taken reversed]
     backwards = right[:, ::-1].copy()
     backwards[:, -1] = np.inf
     return np.asarray((windows + backwards[:, None, :]).min(axis=2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -189,19 +188,27 @@ def _read_predicted(fields: Fields) -> Predicted:
     load = fields.inner("utilisation")
     utilisation = {key: load.number(key) for key in ("prefill", "network", "decode")}
     load.close()
-    names = (
-        "prefill_tokens_per_second", "decode_tokens_per_second", "max_wait_seconds", "mean_wait_seconds",
-        "p95_wait_seconds", "ttft_seconds", "tpot_seconds",
+    predicted = Predicted(
+        prefill_tokens_per_second=fields.number("prefill_tokens_per_second"),
+        decode_tokens_per_second=fields.number("decode_tokens_per_second"),
+        max_wait_seconds=fields.number("max_wait_seconds"),
+        mean_wait_seconds=fields.number("mean_wait_seconds"),
+        p95_wait_seconds=fields.number("p95_wait_seconds"),
+        ttft_seconds=fields.number("ttft_seconds"),
+        tpot_seconds=fields.number("tpot_seconds"),
+        utilisation=utilisation,
+        paper_wait_seconds=fields.number("paper_wait_seconds"),
     )
-    numbers: Sequence[float] = [fields.number(name) for name in names]
-    predicted = Predicted(*numbers, utilisation, fields.number("paper_wait_seconds"))
     fields.close()
     return predicted
 
 
 def _read_bottleneck(fields: Fields) -> Bottleneck:
     bottleneck = Bottleneck(
-        fields.whole("replica"), fields.text("device"), fields.text("what"), fields.number("seconds"),
+        fields.whole("replica"),
+        fields.text("device"),
+        fields.text("what"),
+        fields.number("seconds"),
         fields.text("text"),
     )
     fields.close()

@@ -149,7 +149,9 @@ class Problem:
         linked = {name for a, b, _ in self.pairs for name in (a, b)}
         numbers: dict[Any, int] = {}
         return tuple(
-            numbers.setdefault((device.signature, device.name if device.name in linked else None), len(numbers))
+            numbers.setdefault(
+                (device.signature, device.name if device.name in linked else None), len(numbers)
+            )
             for device in self.devices
         )
 

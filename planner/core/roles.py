@@ -88,7 +88,9 @@ def _ratio_masks(
 
 
 def _best_mask(
-    masks: np.ndarray, prefill: Sequence[Option | None], decode: Sequence[tuple[Option, ...]],
+    masks: np.ndarray,
+    prefill: Sequence[Option | None],
+    decode: Sequence[tuple[Option, ...]],
     objective: Objective,
 ) -> Assignment | None:
     """Newton steps on the wait: decode options are chosen for the wait reached so far until nothing improves."""
@@ -98,7 +100,9 @@ def _best_mask(
     theta = objective.theta(1e12)
     best: Assignment | None = None
     for _ in range(NEWTON_STEPS):
-        chosen = [max(options, key=lambda o: objective.decode_value(o, theta), default=None) for options in decode]
+        chosen = [
+            max(options, key=lambda o: objective.decode_value(o, theta), default=None) for options in decode
+        ]
         found = _rank_masks(masks, prefill_rate, chosen, objective)
         if found is None:
             return best
@@ -137,7 +141,10 @@ def score(options: Sequence[Option | None], seconds: float, objective: Objective
     rate = 1.0 / workload.arrival_seconds
     prefill = [option for option in used if option.role == PREFILL]
     serving = [option for option in used if option.role != PREFILL]
-    x_d, slots = sum(option.requests_per_second for option in serving), sum(option.slots for option in serving)
+    x_d, slots = (
+        sum(option.requests_per_second for option in serving),
+        sum(option.slots for option in serving),
+    )
     queue = mean_queue_seconds(rate, slots, x_d, workload.output_cv, poisson)
     load = rate / x_d
     if prefill:
@@ -146,6 +153,8 @@ def score(options: Sequence[Option | None], seconds: float, objective: Objective
         load = max(load, rate / x_p)
     first = prefill or serving
     weight = sum(option.requests_per_second for option in first)
-    ttft = sum(option.requests_per_second * (option.prefill_seconds + option.handover_seconds) for option in first)
+    ttft = sum(
+        option.requests_per_second * (option.prefill_seconds + option.handover_seconds) for option in first
+    )
     devices = sum(len(option.group) for option in used)
     return Score(round(seconds, 9), round(load, 9), round(queue, 9), round(ttft / weight, 9), devices)

@@ -91,7 +91,10 @@ def search(
     if not ranked:
         raise infeasible.reason(catalogue)
     plan = build_plan(
-        catalogue, ranked[0], closed_form_proof("genetic algorithm", catalogue.evaluations), problem.policy.seed
+        catalogue,
+        ranked[0],
+        closed_form_proof("genetic algorithm", catalogue.evaluations),
+        problem.policy.seed,
     )
     yield SearchStep(
         phase="done",
