@@ -60,7 +60,7 @@ async def start(connection: Connection, command: ProcessCommand, api_key: str = 
     )
     if prepared.get("folders") != "ok":
         raise StartRefused(
-            f"{command.device}: the folders {command.run_folder} and {command.slot_folder} cannot be written. "
+            f"{command.device}: {command.run_folder} or {command.slot_folder} cannot be written. "
             "Check the owner of the home folder and the free disk space."
         )
     if command.key_path is not None:
@@ -83,7 +83,7 @@ async def stop(
 ) -> bool:
     """End every process with this marker and remove its folders; whether one was running.
 
-    The marker is random and stands in the process's own environment, so nothing of anybody else is ever touched.
+    The marker is random and stands in the process's own environment, so nothing else is touched.
     """
     args = [marker, run_folder, slot_folder, str(patience_steps)]
     found = dict(answers(await run_program(connection, programs.STOP, args, STOP_TIMEOUT_SECONDS)))
@@ -95,7 +95,7 @@ async def stop(
 
 
 async def socket_owner(connection: Connection, pid: int, address: str, port: int) -> tuple[str, str]:
-    """("ours" | "other" | "none", who) for the listening socket: an exit status of 0 proves nothing about it."""
+    """("ours" | "other" | "none", who) for the listening socket; an exit status proves nothing."""
     args = [str(pid), kernel_endpoint(address, port), address, str(port)]
     found = dict(answers(await run_program(connection, programs.SOCKET_OWNER, args)))
     owner, _, who = found["socket"].partition(" ")

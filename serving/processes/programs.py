@@ -1,4 +1,4 @@
-"""The fixed shell programs that run on hosts (Linux and macOS). Data reaches them as arguments, never as text.
+"""The fixed shell programs that run on hosts (Linux and macOS); data reaches them as arguments, not as text.
 
 Answers are lines that start with `e2llm`, so that banners and start-up files of the login shell do no harm.
 """
@@ -9,7 +9,9 @@ TOOLS = r"""
 LC_ALL=C; export LC_ALL
 os=$(uname -s)
 say() { printf 'e2llm %s\n' "$*"; }
-boot_id() { if [ "$os" = Linux ]; then cat /proc/sys/kernel/random/boot_id; else sysctl -n kern.bootsessionuuid; fi; }
+boot_id() {
+  if [ "$os" = Linux ]; then cat /proc/sys/kernel/random/boot_id; else sysctl -n kern.bootsessionuuid; fi
+}
 environment() {
   if [ "$os" = Linux ]; then cat "/proc/$1/environ" 2>/dev/null | tr '\0' '\n'
   else ps -Eww -o command= -p "$1" 2>/dev/null | tr ' ' '\n'; fi
@@ -54,7 +56,8 @@ for pid in $(marked_pids); do
   if [ -n "$marker" ] && [ -n "$began" ]; then
     if [ "$os" = Linux ]; then command=$(tr '\0\n' '  ' <"/proc/$pid/cmdline" 2>/dev/null)
     else command=$(ps -ww -o command= -p "$pid"); fi
-    say process "$pid" "$marker" "$began" "$(resident_kilobytes "$pid" || echo 0)" "$(printf '%s' "$command" | cut -c 1-400)"
+    command=$(printf '%s' "$command" | cut -c 1-400)
+    say process "$pid" "$marker" "$began" "$(resident_kilobytes "$pid" || echo 0)" "$command"
   fi
 done
 say end
@@ -70,9 +73,11 @@ say boot "$(boot_id)"
 if [ -d /dev/shm ] && [ -w /dev/shm ]; then say shm yes; else say shm no; fi
 if [ "$os" = Linux ]; then
   say memory_kilobytes "$(sed -n 's/^MemAvailable:[^0-9]*\([0-9]*\).*/\1/p' /proc/meminfo)"
-  cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" {n = split($2, part, ":"); print "e2llm hex_port " part[n]}'
+  cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+    awk '$4 == "0A" {n = split($2, part, ":"); print "e2llm hex_port " part[n]}'
 else
-  pages=$(vm_stat | awk '/Pages (free|inactive|speculative|purgeable)/ {gsub("[.]", "", $NF); sum += $NF} END {print sum}')
+  pages=$(vm_stat |
+    awk '/Pages (free|inactive|speculative|purgeable)/ {gsub("[.]", "", $NF); sum += $NF} END {print sum}')
   say memory_kilobytes $((pages * $(sysctl -n hw.pagesize) / 1024))
   netstat -anp tcp | awk '$NF == "LISTEN" {n = split($4, part, "."); print "e2llm port " part[n]}'
 fi
@@ -84,7 +89,9 @@ say end
 PREFLIGHT = (
     TOOLS
     + r"""
-if [ ! -e "$1" ]; then say program missing; elif [ ! -x "$1" ]; then say program not_executable; else say program ok; fi
+if [ ! -e "$1" ]; then say program missing
+elif [ ! -x "$1" ]; then say program not_executable
+else say program ok; fi
 if [ -n "$2" ]; then
   if [ ! -e "$2" ]; then say model missing; elif [ ! -r "$2" ]; then say model unreadable
   else say model "$(wc -c <"$2" | tr -d ' ')"; fi
@@ -102,7 +109,7 @@ if mkdir -p "$1" "$2" && [ -w "$1" ] && [ -w "$2" ]; then say folders ok; else s
 """
 )
 
-# Arguments: marker, run folder, then the command. A repeat after a lost answer finds the first start and reports it.
+# Arguments: marker, run folder, then the command. A repeat after a lost answer finds the first start.
 # All three descriptors are redirected: an inherited one keeps the SSH channel open for ever.
 START = (
     TOOLS
@@ -127,15 +134,16 @@ say boot "$(boot_id)"
 """
 )
 
-# Arguments: marker, run folder, slot folder, waits of 0.2 s before each harder signal. A server that waits for a
-# frozen RPC worker ignores the first TERM and obeys the second.
+# Arguments: marker, run folder, slot folder, waits of 0.2 s before each harder signal.
+# A server that waits for a frozen RPC worker ignores the first TERM and obeys the second.
 STOP = (
     TOOLS
     + r"""
 marker=$1; run=$2; slot=$3; patience=$4
 signal_all() {
   for pid in $2; do
-    if [ "$(group_of "$pid")" = "$pid" ]; then kill -s "$1" -- "-$pid" 2>/dev/null; else kill -s "$1" -- "$pid" 2>/dev/null; fi
+    target=$pid; [ "$(group_of "$pid")" = "$pid" ] && target=-$pid
+    kill -s "$1" -- "$target" 2>/dev/null
   done
 }
 left=$(pids_of "$marker")
@@ -189,7 +197,7 @@ PLACEMENT_LINES = r"""
 grep -aE 'buffer size|offloaded|graph splits|pipeline parallelism' "$1" | head -n 600
 """
 
-# Arguments: file, bytes above which it starts over. The log is opened for appending, so this loses nothing later.
+# Arguments: file, bytes above which it starts over. It is open for appending, so nothing later is lost.
 TRIM_LOG = r"""
 if [ -f "$1" ] && [ "$(wc -c <"$1")" -gt "$2" ]; then : >"$1"; fi
 """

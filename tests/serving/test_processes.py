@@ -1,6 +1,6 @@
 """Processes of ours on a host, with the host's real shell."""
 
-# ruff: noqa: ASYNC240 - looks at a few local files
+
 from __future__ import annotations
 
 import asyncio

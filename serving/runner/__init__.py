@@ -1,0 +1,1 @@
+"""Work that changes what runs: roll-out, stop, restart, reconcile, launch."""

@@ -1,0 +1,139 @@
+"""One change of one deployment at a time: deploy, stop, restart a replica."""
+
+from __future__ import annotations
+
+import time
+
+from jobs import runner as jobs
+from jobs.core.errors import Cancelled, JobFailed
+from jobs.progress import Progress
+from serving.models import Deployment, Replica
+from serving.runner import drain, states
+from serving.runner.roll_out import roll_out, take_down
+
+TASK = "serving.operate"
+RESTART_RESETS_SECONDS = 600.0
+
+
+def operate(job_id: int) -> None:
+    jobs.execute(job_id, change)
+
+
+def change(progress: Progress) -> None:
+    params = progress.job.params
+    deployment = Deployment.objects.select_related("model", "plan_run").get(pk=params["deployment"])
+    if params["action"] == "deploy":
+        deploy(progress, deployment, params.get("replaces", []), beside=params.get("beside", False))
+    elif params["action"] == "stop":
+        stop(progress, deployment)
+    else:
+        restart(progress, deployment, Replica.objects.get(deployment=deployment, index=params["replica"]))
+
+
+def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, beside: bool) -> None:
+    """Start all replicas; what is replaced is stopped before, or after when memory allows both at once."""
+    if deployment.wanted == Deployment.Wanted.STOPPED:
+        raise JobFailed("This deployment was stopped before it began.")
+    old = list(Deployment.objects.filter(pk__in=replaces).exclude(pk=deployment.pk))
+    for other in old:
+        progress.step(f"stop:{other.pk}", f"Stop {other}, which this one replaces")
+    if not beside:
+        replace(progress, old)
+    states.set_deployment(deployment, Deployment.States.STARTING)
+    try:
+        roll_out(progress, deployment, deployment.replicas.exclude(state=Replica.States.READY))
+    except (Cancelled, JobFailed) as error:
+        take_down(
+            progress,
+            deployment,
+            deployment.replicas.all(),
+            "" if isinstance(error, Cancelled) else str(error),
+        )
+        give_up(deployment, error)
+        if not beside:
+            bring_back(progress, old)
+        raise
+    states.set_deployment(deployment, Deployment.States.RUNNING)
+    if beside:
+        replace(progress, old)
+    progress.report(f"{deployment.name} answers", 1.0)
+
+
+def give_up(deployment: Deployment, error: Exception) -> None:
+    deployment.wanted = Deployment.Wanted.STOPPED
+    deployment.save(update_fields=["wanted"])
+    if isinstance(error, Cancelled):
+        states.set_deployment(deployment, Deployment.States.STOPPED, "The roll-out was cancelled.")
+    else:
+        states.set_deployment(deployment, Deployment.States.FAILED, str(error))
+
+
+def replace(progress: Progress, old: list[Deployment]) -> None:
+    for deployment in old:
+        key = f"stop:{deployment.pk}"
+        progress.start_step(key, "waiting for running answers to end")
+        deployment.wanted = Deployment.Wanted.STOPPED
+        deployment.save(update_fields=["wanted"])
+        shut_down(progress, deployment)
+        progress.end_step(key)
+
+
+def bring_back(progress: Progress, old: list[Deployment]) -> None:
+    """Roll back: the reconciler starts again what is wanted and not there."""
+    for deployment in old:
+        progress.log(f"Rolling back: {deployment} is started again.")
+        deployment.wanted = Deployment.Wanted.RUNNING
+        deployment.save(update_fields=["wanted"])
+        states.set_deployment(
+            deployment, Deployment.States.STARTING, "Started again after a failed roll-out."
+        )
+
+
+def stop(progress: Progress, deployment: Deployment) -> None:
+    progress.step("drain", "Let running answers end")
+    progress.step("stop", "Stop all processes and remove their files")
+    progress.start_step("drain")
+    states.set_deployment(deployment, Deployment.States.STOPPING)
+    began = time.monotonic()
+    drain.drain(progress, deployment)
+    progress.end_step("drain", f"{time.monotonic() - began:.0f} s")
+    progress.start_step("stop")
+    end(progress, deployment)
+    progress.end_step("stop")
+
+
+def shut_down(progress: Progress, deployment: Deployment) -> None:
+    states.set_deployment(deployment, Deployment.States.STOPPING)
+    drain.drain(progress, deployment)
+    end(progress, deployment)
+
+
+def end(progress: Progress, deployment: Deployment) -> None:
+    unreached = take_down(progress, deployment, deployment.replicas.all(), "")
+    if unreached:
+        states.set_deployment(deployment, Deployment.States.STOPPING, waiting_for(unreached))
+        raise JobFailed(waiting_for(unreached))
+    states.set_deployment(deployment, Deployment.States.STOPPED)
+
+
+def waiting_for(devices: list[str]) -> str:
+    return (
+        f"{', '.join(devices)} cannot be reached, so processes may still run there. "
+        "They are stopped as soon as it answers again."
+    )
+
+
+def restart(progress: Progress, deployment: Deployment, replica: Replica) -> None:
+    """Stop and start a whole replica; the others go on serving."""
+    progress.step("stop", f"Stop {replica.label}")
+    progress.start_step("stop")
+    take_down(progress, deployment, [replica], replica.state_reason or "Restarting")
+    progress.end_step("stop")
+    if deployment.wanted == Deployment.Wanted.STOPPED:
+        return
+    try:
+        roll_out(progress, deployment, [replica])
+    finally:
+        states.settle(deployment)
+        states.set_deployment(deployment, Deployment.States(deployment.state), deployment.state_reason)
+    progress.report(f"{replica.label} is ready", 1.0)

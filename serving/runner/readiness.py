@@ -1,0 +1,187 @@
+"""Is a started replica really the plan: loaded, every device in use, slots as long as planned, answering."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from inventory import upstream
+from inventory.core.quantities import bytes_text
+from inventory.upstream import Health, LlamaServer
+from jobs.core.errors import JobFailed
+from serving.core import loadlog, startup
+from serving.core.commands import LOG_FILE
+from serving.models import ManagedProcess
+from serving.processes import lifecycle, observe
+from serving.runner import states
+from serving.runner.fleet import Fleet, check_key, load_key, run_in_database
+from serving.runner.replica import Unit, ended, is_running
+
+LOOK_SECONDS = 0.5
+STILL_MOVING_SECONDS = 60.0
+PROBE_SECONDS = 60.0
+
+
+@dataclass
+class Loading:
+    """How far the weights are, by the memory that the processes hold: the log says nothing for minutes."""
+
+    total_bytes: int
+    deadline_seconds: float
+    began: float
+    best_bytes: int = 0
+    moved_at: float = 0.0
+
+    def see(self, resident_bytes: int, now: float) -> None:
+        if resident_bytes > self.best_bytes:
+            self.best_bytes, self.moved_at = resident_bytes, now
+
+    def fraction(self) -> float:
+        return min(self.best_bytes / self.total_bytes, 0.99) if self.total_bytes else 0.0
+
+    def remaining_seconds(self, now: float) -> float | None:
+        done = self.fraction()
+        return (now - self.began) * (1 - done) / done if done > 0.05 else None
+
+    def is_over(self, now: float) -> bool:
+        """Past the deadline, and nothing moved for a while: a slow load that moves is left alone."""
+        return now - self.began > self.deadline_seconds and now - self.moved_at > STILL_MOVING_SECONDS
+
+
+async def wait_until_loaded(fleet: Fleet, unit: Unit) -> None:
+    key = load_key(unit.replica)
+    fleet.progress.start_step(key)
+    loading = expected_load(unit)
+    async with upstream.open_server(
+        unit.replica.port or 0, unit.replica.api_key, host=unit.replica.host or ""
+    ) as server:
+        while await server.health() != Health.READY:
+            fleet.progress.check()
+            resident_bytes = await resident(fleet, unit)
+            now = time.monotonic()
+            loading.see(resident_bytes, now)
+            if loading.is_over(now):
+                raise too_slow(unit, loading, now)
+            report(fleet, key, loading, now)
+            await asyncio.sleep(LOOK_SECONDS)
+        await check_identity(fleet, unit, server)
+    fleet.progress.end_step(key, f"{time.monotonic() - loading.began:.0f} s")
+
+
+def expected_load(unit: Unit) -> Loading:
+    """Bytes to be loaded and the time that disk and links need for them."""
+    cluster, now = unit.deployment.cluster, time.monotonic()
+    block_bytes = cluster["model"]["block_bytes"]
+    blocks = {stage["device"]: stage["gpu_blocks"] + stage["cpu_blocks"] for stage in unit.plan["stages"]}
+    sent_bytes = block_bytes * sum(count for name, count in blocks.items() if name in unit.workers)
+    total_bytes = block_bytes * sum(blocks.values()) + cluster["model"]["output_bytes"]
+    pairs = [pair["bytes_per_second"] for pair in cluster["links"].get("pairs", [])]
+    slowest = min([*pairs, cluster["links"]["default"]["bytes_per_second"]])
+    deadline = startup.load_deadline_seconds(total_bytes, sent_bytes, slowest)
+    return Loading(total_bytes, deadline, began=now, moved_at=now)
+
+
+async def resident(fleet: Fleet, unit: Unit) -> int:
+    """Memory that all processes of the replica hold; an error when one of them has ended."""
+
+    async def one(name: str) -> int:
+        process = unit.processes[name]
+        seen = await observe.observe(fleet.connection(unit.devices[name]))
+        if not is_running(process, seen):
+            raise await ended(fleet, unit, name)
+        return sum(found.resident_bytes for found in seen.processes if found.marker == process.marker)
+
+    # The master last: when a worker dies the master follows, and the worker's log holds the cause.
+    return sum([await one(name) for name in [*unit.workers, unit.master_name]])
+
+
+def report(fleet: Fleet, key: str, loading: Loading, now: float) -> None:
+    done, total = bytes_text(loading.best_bytes), bytes_text(loading.total_bytes)
+    fleet.progress.start_step(key, f"{done} of about {total}")
+    fleet.progress.report("Loading the model", loading.fraction(), loading.remaining_seconds(now))
+
+
+def too_slow(unit: Unit, loading: Loading, now: float) -> JobFailed:
+    return JobFailed(
+        f"{unit.replica.label}: not loaded after {now - loading.began:.0f} s; the links and the disk should need "
+        f"less than {loading.deadline_seconds:.0f} s, and nothing moved for {STILL_MOVING_SECONDS:.0f} s. "
+        "Measure the links again; a 100 Mb/s port or a sleeping device is the usual cause."
+    )
+
+
+async def check_identity(fleet: Fleet, unit: Unit, server: LlamaServer) -> None:
+    """The answer must come from our own process: a taken port may belong to another llama-server."""
+    alias, marker = await server.alias(), unit.master.marker
+    if alias != marker:
+        raise JobFailed(
+            f"{unit.master_name}: port {unit.replica.port} is answered by another llama-server ({alias or 'no name'}). "
+            "End it, or deploy again to get another port."
+        )
+    assert unit.master.pid is not None, "started"
+    command = unit.command_of(unit.master_name)
+    owner, who = await lifecycle.socket_owner(
+        fleet.connection(unit.devices[unit.master_name]), unit.master.pid, command.address, command.port
+    )
+    if owner != "ours":
+        raise JobFailed(
+            f"{unit.master_name}: port {command.port} belongs to {who or 'another process'}, not to us."
+        )
+
+
+async def check_plan_in_force(fleet: Fleet, unit: Unit) -> None:
+    """Every device of the plan holds weights and cache, and every slot is as long as planned."""
+    key = check_key(unit.replica)
+    fleet.progress.start_step(key)
+    assert unit.commands is not None, "started"
+    log = await observe.placement_lines(
+        fleet.connection(unit.devices[unit.master_name]), f"{unit.master.run_folder}/{LOG_FILE}"
+    )
+    missing = loadlog.missing_devices(log, unit.commands.expected)
+    if missing:
+        raise JobFailed(
+            f"{unit.replica.label}: the master did not place anything on {', '.join(missing)}, so the plan is not in "
+            "force. Its RPC worker was lost or has another version: compare the builds on the devices' pages."
+        )
+    await note_measured(unit, loadlog.buffers(log))
+    async with upstream.open_server(
+        unit.replica.port or 0, unit.replica.api_key, host=unit.replica.host or ""
+    ) as server:
+        await check_slots(unit, await server.slots())
+        seconds = await first_token_seconds(server)
+    await run_in_database(states.note_seen, unit.master, ManagedProcess.States.READY)
+    fleet.progress.end_step(key, f"all devices hold their blocks; one token in {seconds:.2f} s")
+
+
+async def note_measured(unit: Unit, buffers: dict[str, loadlog.Buffers]) -> None:
+    """Keep what each process really holds beside what the plan said it would."""
+    assert unit.commands is not None, "started"
+    owners = {expected.log_name: expected.device for expected in unit.commands.expected}
+    for name, process in unit.processes.items():
+        own = {
+            log_name: asdict(found)
+            for log_name, found in buffers.items()
+            if owners.get(log_name, unit.master_name) == name
+        }
+        process.measured = {"buffers": own}
+        await run_in_database(process.save, update_fields=["measured"])
+
+
+async def check_slots(unit: Unit, slots: list[dict[str, Any]]) -> None:
+    if len(slots) != unit.replica.slots:
+        raise JobFailed(f"{unit.replica.label} has {len(slots)} slots, the plan says {unit.replica.slots}.")
+    shortest = min(int(slot["n_ctx"]) for slot in slots)
+    if shortest < unit.deployment.context_tokens:
+        raise JobFailed(
+            f"{unit.replica.label}: a slot holds {shortest} tokens, the plan says {unit.deployment.context_tokens}. "
+            "This build divides the context otherwise: install a newer llama.cpp, or plan a shorter context."
+        )
+
+
+async def first_token_seconds(server: LlamaServer) -> float:
+    """One real token, since health says nothing about a hung worker."""
+    began = time.monotonic()
+    tokens = await server.tokenize("Hello")
+    await server.prefill(tokens, 0, keep=False, timeout_seconds=PROBE_SECONDS)
+    return time.monotonic() - began

@@ -1,0 +1,164 @@
+"""Compare what is wanted with what runs, every few seconds, and start work on the difference."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from asgiref.sync import async_to_sync
+from django.utils import timezone
+
+from inventory.models import Device
+from inventory.remote import RemoteError, connect
+from jobs import services as jobs
+from jobs.models import Job
+from serving.core import backoff, startup
+from serving.core.commands import LOG_FILE
+from serving.models import Deployment, ManagedProcess, Replica
+from serving.processes import observe
+from serving.processes.observe import Observation
+from serving.runner import states
+from serving.runner.operate import TASK
+
+log = logging.getLogger(__name__)
+
+LOG_LIMIT_BYTES = 64 * 2**20
+KEPT_LOG_LINES = 60
+STEADY_AFTER = timedelta(minutes=10)
+LOOK_SECONDS = 25.0
+UNFINISHED = (Replica.States.STARTING, Replica.States.LOADING, Replica.States.DRAINING)
+
+States = ManagedProcess.States
+Look = Observation | RemoteError
+
+
+@dataclass
+class Host:
+    device: Device
+    processes: list[ManagedProcess] = field(default_factory=list)
+
+
+def reconcile() -> None:
+    """One pass. Deployments that a job is changing are left to that job."""
+    busy = set(Job.objects.active().filter(kind=TASK).values_list("subject", flat=True))
+    processes = [row for row in live_processes() if row.replica.deployment.subject not in busy]
+    hosts: dict[int, Host] = {}
+    for row in processes:
+        assert row.device is not None, "filtered by the query"
+        hosts.setdefault(row.device.pk, Host(row.device)).processes.append(row)
+    looks = async_to_sync(look_at)(list(hosts.values()))
+    for pk, host in hosts.items():
+        for row in host.processes:
+            judge(row, looks[pk])
+    for deployment in Deployment.objects.exclude(state=Deployment.States.STOPPED).select_related("model"):
+        if deployment.subject not in busy:
+            act(deployment)
+
+
+def live_processes() -> list[ManagedProcess]:
+    rows = ManagedProcess.objects.exclude(state__in=[*states.ENDED, States.WANTED]).exclude(device=None)
+    return list(rows.select_related("device", "device__identity", "replica", "replica__deployment"))
+
+
+async def look_at(hosts: list[Host]) -> dict[int, Look]:
+    """What runs on each host, all at once; a host that does not answer gives its error instead."""
+
+    async def one(host: Host) -> Look:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS), connect(host.device) as connection:
+                seen = await observe.observe(connection)
+                for row in host.processes:
+                    path = f"{row.run_folder}/{LOG_FILE}"
+                    if seen.find(row.marker, row.pid, row.start_ticks, row.boot_id) is None:
+                        row.exit_reason = await observe.log_tail(connection, path, KEPT_LOG_LINES)
+                    else:
+                        await observe.trim_log(connection, path, LOG_LIMIT_BYTES)
+                return seen
+        except RemoteError as error:
+            return error
+        except TimeoutError:
+            return RemoteError(f"{host.device} did not answer within {LOOK_SECONDS:.0f} s.")
+
+    looks = await asyncio.gather(*(one(host) for host in hosts))
+    return {host.device.pk: look for host, look in zip(hosts, looks, strict=True)}
+
+
+def judge(process: ManagedProcess, look: Look) -> None:
+    """Write down what was seen of one process; a silent host proves nothing about it."""
+    if isinstance(look, RemoteError):
+        states.note_seen(process, States.UNKNOWN)
+    elif look.find(process.marker, process.pid, process.start_ticks, process.boot_id) is not None:
+        states.note_seen(process, States.READY)
+    else:
+        rebooted = bool(process.boot_id) and process.boot_id != look.boot_id
+        reason = f"{process.device} was restarted." if rebooted else startup.explain(process.exit_reason)
+        states.note_ended(process, States.EXITED, f"{reason}\n\n{process.exit_reason}".strip())
+
+
+def act(deployment: Deployment) -> None:
+    """Start the one job that brings the deployment nearer to what is wanted, if there is anything to do."""
+    if deployment.wanted == Deployment.Wanted.STOPPED:
+        if (
+            ManagedProcess.objects.filter(replica__deployment=deployment)
+            .exclude(state__in=states.ENDED)
+            .exists()
+        ):
+            start(deployment, {"action": "stop"}, f"Stop {deployment}")
+        return
+    replicas = list(deployment.replicas.all())
+    if all(replica.state in (Replica.States.WAITING, Replica.States.STOPPED) for replica in replicas):
+        start(deployment, {"action": "deploy"}, f"Start {deployment} again")
+        return
+    for replica in replicas:
+        watch(replica)
+    states.settle(deployment)
+    for replica in replicas:
+        if replica.state == Replica.States.FAILED and may_restart(replica):
+            replica.restarts += 1
+            replica.save(update_fields=["restarts"])
+            start(deployment, {"action": "restart", "replica": replica.index}, f"Restart {replica.label}")
+            return
+
+
+def watch(replica: Replica) -> None:
+    """A replica with a dead member is down as a whole; one with a silent host says so."""
+    latest = newest(list(replica.processes.select_related("device").order_by("pk")))
+    dead = [process for process in latest if process.state == States.EXITED]
+    if replica.state == Replica.States.READY and dead:
+        cause = dead[0].exit_reason.split("\n\n")[0]
+        reason = f"{dead[0].device}: {dead[0].get_kind_display()} ended: {cause}"
+        states.set_replica(replica, Replica.States.FAILED, reason)
+        return
+    if replica.state in UNFINISHED:
+        states.set_replica(replica, Replica.States.FAILED, "What was being done to it was interrupted.")
+    if replica.state != Replica.States.READY:
+        return
+    silent = sorted({str(process.device) for process in latest if process.state == States.UNKNOWN})
+    reason = f"{', '.join(silent)} does not answer, so its processes cannot be seen." if silent else ""
+    if replica.state_reason != reason:
+        states.set_replica(replica, Replica.States.READY, reason)
+    elif replica.restarts and replica.ready_at and timezone.now() - replica.ready_at > STEADY_AFTER:
+        replica.restarts = 0
+        replica.save(update_fields=["restarts"])
+
+
+def newest(processes: list[ManagedProcess]) -> list[ManagedProcess]:
+    """The latest process of each device: earlier ones belong to earlier starts."""
+    return list({process.device_id: process for process in processes}.values())
+
+
+def may_restart(replica: Replica) -> bool:
+    last = replica.processes.exclude(ended_at=None).order_by("-ended_at").first()
+    waited = (timezone.now() - last.ended_at).total_seconds() if last and last.ended_at else float("inf")
+    return backoff.is_due(replica.restarts, waited)
+
+
+def start(deployment: Deployment, params: dict[str, object], label: str) -> None:
+    try:
+        jobs.start(
+            TASK, {"deployment": deployment.pk, **params}, None, label=label, subject=deployment.subject
+        )
+    except jobs.AlreadyRunning:
+        log.info("%s is being changed already", deployment)

@@ -1,0 +1,144 @@
+"""Bring replicas of a deployment up, host by host; a failure takes down what was started and names its cause."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from asgiref.sync import async_to_sync
+
+from inventory.models import Device
+from inventory.remote import RemoteError
+from inventory.upstream import UpstreamError
+from jobs.core.errors import Cancelled, JobFailed, LeaseLost
+from jobs.progress import Progress
+from serving import from_inventory
+from serving.core.commands import ModelFacts
+from serving.core.placement import BadLaunch
+from serving.models import Deployment, ManagedProcess, Replica
+from serving.processes import observe
+from serving.processes.lifecycle import StartRefused
+from serving.runner import readiness, states
+from serving.runner import replica as units
+from serving.runner.fleet import (
+    Fleet,
+    check_key,
+    load_key,
+    process_key,
+    reach,
+    run_in_database,
+    short_label,
+    together,
+)
+from serving.runner.replica import Unit
+
+EXPECTED_FAILURES = (RemoteError, UpstreamError, BadLaunch, StartRefused, JobFailed)
+
+
+def roll_out(progress: Progress, deployment: Deployment, replicas: Iterable[Replica]) -> None:
+    """Start these replicas and make sure that the plan is in force; all of them are stopped when one fails."""
+    try:
+        devices = from_inventory.devices_by_name(deployment.plan, device_ids(deployment))
+        prepared = [prepare(progress, deployment, replica, devices) for replica in replicas]
+        facts = from_inventory.model_facts(deployment)
+        async_to_sync(bring_up)(progress, prepared, facts)
+    except LeaseLost:
+        raise
+    except (Cancelled, *EXPECTED_FAILURES) as error:
+        take_down(progress, deployment, replicas, "" if isinstance(error, Cancelled) else str(error))
+        if isinstance(error, (Cancelled, JobFailed)):
+            raise
+        raise JobFailed(str(error)) from error
+
+
+def device_ids(deployment: Deployment) -> dict[str, int]:
+    return dict(deployment.plan_run.device_ids) if deployment.plan_run else {}
+
+
+def prepare(progress: Progress, deployment: Deployment, replica: Replica, devices: dict[str, Device]) -> Unit:
+    """Rows and checklist lines of one replica; what an earlier try has left is stopped by `bring_up`."""
+    stages = deployment.plan["replicas"][replica.index]["stages"]
+    own = {stage["device"]: devices[stage["device"]] for stage in stages}
+    from_inventory.refuse_unequal_builds(replica.label, list(own.values()))
+    unit = Unit(deployment, replica, own, units.wanted_processes(replica, own))
+    states.set_replica(replica, Replica.States.STARTING)
+    label = short_label(replica)
+    for name in [*unit.workers, unit.master_name]:
+        process = unit.processes[name]
+        progress.step(process_key(replica, process), f"{label} · {name}: start {process.get_kind_display()}")
+    progress.step(load_key(replica), f"{label} · load the model")
+    progress.step(check_key(replica), f"{label} · check devices, slots and a first token")
+    return unit
+
+
+async def bring_up(progress: Progress, prepared: list[Unit], facts: ModelFacts) -> None:
+    devices = [device for unit in prepared for device in unit.devices.values()]
+    async with reach(devices, progress) as fleet:
+        for unit in prepared:
+            await stop_left_over(fleet, unit)
+        await read_facts(fleet, devices)
+        for unit in prepared:
+            await units.make_commands(fleet, unit, facts)
+        await together(start_replica(fleet, unit) for unit in prepared)
+
+
+async def stop_left_over(fleet: Fleet, unit: Unit) -> None:
+    """End what an earlier try of this replica started, whose rows are older than the fresh ones."""
+    fresh = {process.pk for process in unit.processes.values()}
+    rows = await run_in_database(live_rows, [unit.replica])
+    await units.stop_processes(fleet, [row for row in rows if row.pk not in fresh])
+
+
+def live_rows(replicas: Iterable[Replica]) -> list[ManagedProcess]:
+    """Rows of processes that may still be there; one whose device was removed cannot be reached any more."""
+    rows = ManagedProcess.objects.filter(replica__in=list(replicas)).exclude(state__in=states.ENDED)
+    return list(rows.exclude(device=None).select_related("device", "device__identity"))
+
+
+async def read_facts(fleet: Fleet, devices: list[Device]) -> None:
+    async def one(device: Device) -> None:
+        fleet.states[device.pk] = await observe.host_state(fleet.connection(device))
+
+    await together(one(device) for device in {device.pk: device for device in devices}.values())
+
+
+async def start_replica(fleet: Fleet, unit: Unit) -> None:
+    """Workers, then the master, then the checks; the current checklist line shows what failed."""
+    current = process_key(unit.replica, unit.master)
+    try:
+        await together(start_worker(fleet, unit, name) for name in unit.workers)
+        await units.start_process(fleet, unit, unit.master_name)
+        current = load_key(unit.replica)
+        await run_in_database(states.set_replica, unit.replica, Replica.States.LOADING)
+        await readiness.wait_until_loaded(fleet, unit)
+        current = check_key(unit.replica)
+        await readiness.check_plan_in_force(fleet, unit)
+    except EXPECTED_FAILURES as error:
+        fleet.progress.fail_step(current, str(error))
+        raise
+    await run_in_database(states.set_replica, unit.replica, Replica.States.READY)
+
+
+async def start_worker(fleet: Fleet, unit: Unit, name: str) -> None:
+    try:
+        await units.start_process(fleet, unit, name)
+    except EXPECTED_FAILURES as error:
+        fleet.progress.fail_step(process_key(unit.replica, unit.processes[name]), str(error))
+        raise
+
+
+def take_down(
+    progress: Progress, deployment: Deployment, replicas: Iterable[Replica], reason: str
+) -> list[str]:
+    """Stop every process of these replicas; returns the devices that could not be reached for it."""
+    replicas = list(replicas)
+    over = Replica.States.FAILED if reason else Replica.States.STOPPED
+    for replica in replicas:
+        states.set_replica(replica, over, reason)
+    left = async_to_sync(stop_rows)(progress, live_rows(replicas))
+    return sorted({str(process.device) for process in left})
+
+
+async def stop_rows(progress: Progress, rows: list[ManagedProcess]) -> list[ManagedProcess]:
+    async with reach([row.device for row in rows if row.device], progress) as fleet:
+        return await asyncio.shield(units.stop_processes(fleet, rows))

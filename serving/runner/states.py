@@ -1,0 +1,85 @@
+"""Transitions of deployments, replicas and processes; whatever changes a route tells the gateways."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from serving import events
+from serving.core.commands import ProcessCommand
+from serving.models import Deployment, ManagedProcess, Replica
+from serving.processes.lifecycle import Started
+
+ENDED = (ManagedProcess.States.EXITED, ManagedProcess.States.STOPPED)
+SERVING = (Replica.States.READY, Replica.States.DRAINING)
+
+
+def set_replica(replica: Replica, state: Replica.States, reason: str = "") -> None:
+    """Save a state; the gateways are told when the replica begins or ends to take requests."""
+    changes_routes = state != replica.state and Replica.States.READY in (state, replica.state)
+    replica.state, replica.state_reason = state, reason
+    if state == Replica.States.READY:
+        replica.ready_at = timezone.now()
+    replica.save(update_fields=["state", "state_reason", "ready_at"])
+    if changes_routes:
+        events.publish_routes()
+
+
+def set_endpoint(replica: Replica, host: str, port: int) -> None:
+    replica.host, replica.port = host, port
+    replica.save(update_fields=["host", "port"])
+
+
+def set_deployment(deployment: Deployment, state: Deployment.States, reason: str = "") -> None:
+    deployment.state, deployment.state_reason = state, reason
+    over = state in (Deployment.States.STOPPED, Deployment.States.FAILED)
+    deployment.ended_at = timezone.now() if over else None
+    deployment.save(update_fields=["state", "state_reason", "ended_at"])
+    events.publish_routes()
+
+
+def note_wanted(process: ManagedProcess, port: int, run_folder: str, slot_folder: str) -> None:
+    """Where the process is to be, written before the host is touched."""
+    process.port, process.run_folder, process.slot_folder = port, run_folder, slot_folder
+    process.save(update_fields=["port", "run_folder", "slot_folder"])
+
+
+def note_argv(process: ManagedProcess, command: ProcessCommand) -> None:
+    process.argv = list(command.argv)
+    process.save(update_fields=["argv"])
+
+
+def note_started(process: ManagedProcess, started: Started) -> None:
+    process.pid, process.start_ticks, process.boot_id = started.pid, started.start_ticks, started.boot_id
+    process.state, process.started_at = ManagedProcess.States.STARTED, timezone.now()
+    process.save(update_fields=["pid", "start_ticks", "boot_id", "state", "started_at"])
+
+
+def note_ended(process: ManagedProcess, state: ManagedProcess.States, reason: str = "") -> None:
+    process.state, process.ended_at = state, timezone.now()
+    process.exit_reason = reason or process.exit_reason
+    process.save(update_fields=["state", "ended_at", "exit_reason"])
+
+
+def note_seen(process: ManagedProcess, state: ManagedProcess.States) -> None:
+    if process.state != state:
+        process.state = state
+        process.save(update_fields=["state"])
+
+
+def settle(deployment: Deployment) -> None:
+    """The deployment's state from its replicas' states."""
+    replicas = list(deployment.replicas.all())
+    ready = [replica for replica in replicas if replica.state == Replica.States.READY]
+    if len(ready) == len(replicas):
+        wanted_state, reason = Deployment.States.RUNNING, ""
+    else:
+        wanted_state = Deployment.States.DEGRADED if ready else Deployment.States.FAILED
+        reasons = [
+            f"{replica.label}: {replica.state_reason or replica.get_state_display()}"
+            for replica in replicas
+            if replica not in ready
+        ]
+        reason = " ".join(reasons)
+    if (deployment.state, deployment.state_reason) != (wanted_state, reason):
+        deployment.state, deployment.state_reason = wanted_state, reason
+        deployment.save(update_fields=["state", "state_reason"])

@@ -1,0 +1,1 @@
+"""What people ask for: deploy, stop, restart, roll back, plan and deploy."""

@@ -1,0 +1,152 @@
+"""Put a plan on the hosts, and take it off again."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from django.db import transaction
+
+from accounts.models import User
+from accounts.services import audit
+from inventory.models import LanguageModel
+from jobs import services as jobs
+from jobs.models import Job
+from planner.models import PlanRun
+from serving import from_inventory
+from serving.core.beside import fits_beside
+from serving.models import Deployment, Replica
+from serving.runner.operate import TASK
+
+
+class CannotDeploy(Exception):
+    """The plan cannot be put on these hosts; the text names the cause and the remedy."""
+
+
+def deploy_run(run: PlanRun, user: User | None) -> Deployment:
+    """Deploy the plan of a finished run."""
+    if run.plan is None:
+        raise CannotDeploy(f"The run “{run}” has no plan yet. Wait until it has ended, or run it again.")
+    if run.model is None:
+        raise CannotDeploy(f"The model of “{run}” was removed. Add it again and make a new plan.")
+    return deploy(run.plan, run.cluster, run.model, user, plan_run=run)
+
+
+def deploy(
+    plan: dict[str, Any],
+    cluster: dict[str, Any],
+    model: LanguageModel,
+    user: User | None,
+    *,
+    plan_run: PlanRun | None = None,
+) -> Deployment:
+    """Record what is wanted and start the roll-out; deployments on the same devices are replaced by it."""
+    from_inventory.devices_by_name(plan, dict(plan_run.device_ids) if plan_run else {})
+    with transaction.atomic():
+        replaced = overlapping(plan)
+        deployment = record(plan, cluster, model, user, plan_run)
+        beside = bool(replaced) and fits_beside(plan, [other.plan for other in replaced])
+        params = {
+            "deployment": deployment.pk,
+            "action": "deploy",
+            "replaces": [other.pk for other in replaced],
+            "beside": beside,
+        }
+        jobs.start(TASK, params, user, label=f"Deploy {deployment}", subject=deployment.subject)
+    audit(user, "deployment.started", deployment, {"replaces": params["replaces"]})
+    return deployment
+
+
+def record(
+    plan: dict[str, Any],
+    cluster: dict[str, Any],
+    model: LanguageModel,
+    user: User | None,
+    plan_run: PlanRun | None,
+) -> Deployment:
+    """The wanted state as rows, before any host is touched."""
+    handover = plan["mode"] == "disaggregated" and cluster["policy"].get("handover", True)
+    deployment = Deployment.objects.create(
+        plan_run=plan_run,
+        model=model,
+        name=model.name,
+        plan=plan,
+        cluster=cluster,
+        context_tokens=cluster["workload"]["context_tokens"],
+        handover_on=handover and not from_inventory.is_recurrent(model),
+        created_by=user,
+    )
+    for index, replica in enumerate(plan["replicas"]):
+        Replica.objects.create(
+            deployment=deployment,
+            index=index,
+            role=replica["role"],
+            slots=replica["slots"],
+            api_key=secrets.token_urlsafe(32),
+        )
+    return deployment
+
+
+def overlapping(plan: dict[str, Any]) -> list[Deployment]:
+    """Running deployments that use a device of this plan."""
+    names = set(from_inventory.plan_devices(plan))
+    running = Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING)
+    return [other for other in running if names & set(from_inventory.plan_devices(other.plan))]
+
+
+def downtime_text(plan: dict[str, Any]) -> str:
+    """What deploying this plan does to what runs, in a sentence; empty when it touches nothing."""
+    replaced = overlapping(plan)
+    if not replaced:
+        return ""
+    names = ", ".join(str(other) for other in replaced)
+    if fits_beside(plan, [other.plan for other in replaced]):
+        return f"{names} goes on answering until this plan is ready, then it is stopped."
+    return f"{names} is stopped first, because both do not fit in memory: nothing answers until this plan is ready."
+
+
+def stop(deployment: Deployment, user: User | None) -> Job:
+    """Stop all processes; a roll-out under way is cancelled, which stops what it has started."""
+    deployment.wanted = Deployment.Wanted.STOPPED
+    deployment.save(update_fields=["wanted"])
+    audit(user, "deployment.stopped", deployment)
+    running = jobs.active_for(deployment.subject)
+    if running is not None:
+        jobs.cancel(running)
+        running.refresh_from_db()
+        if running.is_active:
+            return running
+    params = {"deployment": deployment.pk, "action": "stop"}
+    return jobs.start(TASK, params, user, label=f"Stop {deployment}", subject=deployment.subject)
+
+
+def restart_replica(replica: Replica, user: User | None) -> Job:
+    """Stop and start one replica as a whole; AlreadyRunning when its deployment is being changed."""
+    deployment = replica.deployment
+    running = jobs.active_for(deployment.subject)
+    if running is not None:
+        raise jobs.AlreadyRunning(running)
+    replica.restarts = 0
+    replica.save(update_fields=["restarts"])
+    audit(user, "replica.restarted", replica.label)
+    params = {"deployment": deployment.pk, "action": "restart", "replica": replica.index}
+    return jobs.start(TASK, params, user, label=f"Restart {replica.label}", subject=deployment.subject)
+
+
+def roll_back(deployment: Deployment, user: User | None) -> Deployment:
+    """Deploy the plan that ran before this one."""
+    previous = previous_of(deployment)
+    if previous is None:
+        raise CannotDeploy("Nothing ran before this deployment, so there is nothing to roll back to.")
+    audit(user, "deployment.rolled_back", deployment, {"to": previous.pk})
+    return deploy_again(previous, user)
+
+
+def deploy_again(old: Deployment, user: User | None) -> Deployment:
+    return deploy(old.plan, old.cluster, old.model, user, plan_run=old.plan_run)
+
+
+def previous_of(deployment: Deployment) -> Deployment | None:
+    """The latest earlier deployment that was once ready."""
+    earlier = Deployment.objects.filter(pk__lt=deployment.pk, replicas__ready_at__isnull=False)
+    return earlier.distinct().order_by("-pk").first()

@@ -1,0 +1,144 @@
+"""A small laboratory on this machine: three devices with real llama.cpp and a real model."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from inventory.core.gguf import header_from_bytes
+from inventory.core.model_shape import shape_of
+from inventory.models import Device, LanguageModel, ModelFile
+from jobs.core.errors import JobFailed
+from jobs.models import Job, State
+from serving.models import Deployment, ManagedProcess
+from serving.runner import operate, states
+from serving.services import deployments
+
+HEADER_BYTES = 16 * 2**20
+CONTEXT_TOKENS = 1024
+MIB = 2**20
+
+
+@dataclass
+class Laboratory:
+    devices: dict[str, Device]
+    model: LanguageModel
+    blocks: int
+
+    def cluster(self) -> dict[str, Any]:
+        return {
+            "format": "e2llm-cluster/1",
+            "model": {
+                "name": self.model.name,
+                "blocks": self.blocks,
+                "block_bytes": 2_000_000,
+                "block_resident_bytes": 0,
+                "output_bytes": 30_000_000,
+            },
+            "workload": {"context_tokens": CONTEXT_TOKENS, "input_tokens": 64, "output_tokens": 32},
+            "policy": {"handover": True},
+            "links": {"default": {"bytes_per_second": 115e6, "latency_seconds": 0.0003}},
+            "devices": [{"name": name} for name in self.devices],
+        }
+
+    def plan(self, *replicas: dict[str, Any]) -> dict[str, Any]:
+        roles = {replica["role"] for replica in replicas}
+        return {"mode": "mixed" if roles == {"mixed"} else "disaggregated", "replicas": list(replicas)}
+
+    def replica(self, role: str, blocks: dict[str, int], slots: int = 2) -> dict[str, Any]:
+        """The first device is the master."""
+        stages = [self.stage(name, count, index == 0) for index, (name, count) in enumerate(blocks.items())]
+        return {"role": role, "slots": slots, "micro_batch": 1, "stages": stages}
+
+    def stage(self, name: str, blocks: int, master: bool) -> dict[str, Any]:
+        sizes = {"gpu_bytes": 200 * MIB, "gpu_limit_bytes": 300 * MIB, "ram_bytes": 0}
+        return {"device": name, "master": master, "gpu_blocks": blocks, "cpu_blocks": 0, **sizes}
+
+    def split(self, role: str = "mixed") -> dict[str, Any]:
+        return self.replica(role, {"box-1": self.blocks // 2, "box-2": self.blocks - self.blocks // 2})
+
+    def single(self, role: str = "mixed", device: str = "box-3") -> dict[str, Any]:
+        return self.replica(role, {device: self.blocks})
+
+    def deploy(self, *replicas: dict[str, Any]) -> Deployment:
+        deployment = deployments.deploy(self.plan(*replicas), self.cluster(), self.model, None)
+        self.work()
+        deployment.refresh_from_db()
+        return deployment
+
+    def work(self) -> None:
+        """Be the worker: do every pending job, and record a failure without raising it."""
+        for job in Job.objects.filter(state=State.PENDING, kind=operate.TASK).order_by("pk"):
+            with suppress(JobFailed):
+                operate.operate(job.pk)
+
+
+@pytest.fixture(scope="session")
+def model_bytes(small_model: Path) -> tuple[dict[str, Any], int]:
+    size = small_model.stat().st_size
+    with small_model.open("rb") as file:
+        shape = shape_of([header_from_bytes(file.read(HEADER_BYTES), size)])
+    return shape.to_dict(), len(shape.blocks)
+
+
+@pytest.fixture(scope="session")
+def llama_facts(llama_server: Path, ggml_rpc_server: Path) -> dict[str, Any]:
+    text = subprocess.run([llama_server, "--help"], capture_output=True, text=True, check=True).stdout
+    return {
+        "server_path": str(llama_server),
+        "rpc_server_path": str(ggml_rpc_server),
+        "version": "test build",
+        "rpc_protocol": "5.0.0",
+        "flags": sorted(set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text))),
+    }
+
+
+@pytest.fixture
+def laboratory(
+    transactional_db: None,
+    small_model: Path,
+    model_bytes: tuple[dict[str, Any], int],
+    llama_facts: dict[str, Any],
+) -> Iterator[Laboratory]:
+    shape, blocks = model_bytes
+    model = LanguageModel.objects.create(
+        name="tiny", architecture="llama", fingerprint="f" * 64, size_bytes=shape["file_bytes"], shape=shape
+    )
+    devices = {}
+    for number in (1, 2, 3):
+        device = Device.objects.create(
+            name=f"box-{number}",
+            connection=Device.Connections.LOCAL,
+            address=f"127.0.0.{30 + number}",
+            state=Device.States.ONLINE,
+            hardware={"cores": 1, "gpus": [], "memory_total_bytes": 4 * 10**9},
+            llama=llama_facts,
+            gpu_usable_bytes=300 * MIB,
+            ram_usable_bytes=0,
+            probed_at=timezone.now(),
+        )
+        ModelFile.objects.create(
+            model=model,
+            device=device,
+            path=str(small_model),
+            size_bytes=small_model.stat().st_size,
+            seen_at=timezone.now() - timedelta(hours=1),
+        )
+        devices[device.name] = device
+    laboratory = Laboratory(devices, model, blocks)
+    yield laboratory
+    for deployment in Deployment.objects.all():
+        Job.objects.active().update(state=State.CANCELLED)
+        deployments.stop(deployment, None)
+        laboratory.work()
+    left = ManagedProcess.objects.exclude(state__in=states.ENDED)
+    assert not left.exists(), f"{list(left)} were left running"

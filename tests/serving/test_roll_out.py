@@ -1,0 +1,124 @@
+"""Plans put on three devices with real llama.cpp."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from jobs.models import Job, JobStep
+from serving.models import Deployment, ManagedProcess, Replica
+from serving.processes import observe
+from serving.runner import reconcile
+from serving.services import deployments
+from tests.conftest import wait_until
+from tests.serving.conftest import Laboratory
+
+
+def is_alive(process: ManagedProcess) -> bool:
+    try:
+        status = Path(f"/proc/{process.pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_plan_with_a_split_and_a_single_replica_comes_up_and_goes_without_a_trace(
+    laboratory: Laboratory,
+) -> None:
+    deployment = laboratory.deploy(laboratory.split("prefill"), laboratory.single("decode"))
+    job = Job.objects.get(subject=deployment.subject)
+    assert deployment.state == Deployment.States.RUNNING, job.error
+    assert {replica.state for replica in deployment.replicas.all()} == {Replica.States.READY}
+    assert {step.state for step in job.steps.all()} == {JobStep.States.DONE}
+    processes = list(ManagedProcess.objects.all())
+    assert len(processes) == 3
+    assert all(is_alive(process) for process in processes)
+    worker = next(process for process in processes if process.kind == ManagedProcess.Kinds.WORKER)
+    assert sum(found["model_bytes"] for found in worker.measured["buffers"].values()) > 0
+    assert not any(
+        laboratory_key in str(process.argv)
+        for process in processes
+        for laboratory_key in deployment.replicas.values_list("api_key", flat=True)
+    )
+
+    deployments.stop(deployment, None)
+    laboratory.work()
+    deployment.refresh_from_db()
+    assert deployment.state == Deployment.States.STOPPED
+    assert not any(is_alive(process) for process in processes)
+    assert not any(
+        Path(process.run_folder).exists() or Path(process.slot_folder).exists() for process in processes
+    )
+
+
+def test_truncated_model_is_named_and_nothing_stays_behind(laboratory: Laboratory, tmp_path: Path) -> None:
+    file = laboratory.devices["box-3"].model_files.get()
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(Path(file.path).read_bytes()[:50_000_000])
+    file.path, file.size_bytes = str(cut), 50_000_000
+    file.save()
+    deployment = laboratory.deploy(laboratory.split(), laboratory.single())
+    assert deployment.state == Deployment.States.FAILED
+    assert "box-3" in deployment.state_reason
+    assert "the model file is cut short" in deployment.state_reason
+    assert not any(is_alive(process) for process in ManagedProcess.objects.all())
+
+
+def test_running_deployment_is_adopted_by_a_new_control_plane(laboratory: Laboratory) -> None:
+    deployment = laboratory.deploy(laboratory.single())
+    pid = ManagedProcess.objects.get().pid
+    reconcile.reconcile()
+    laboratory.work()
+    deployment.refresh_from_db()
+    assert deployment.state == Deployment.States.RUNNING
+    assert ManagedProcess.objects.get().pid == pid
+    assert Job.objects.count() == 1
+
+
+def test_death_of_a_worker_restarts_its_whole_replica(laboratory: Laboratory) -> None:
+    deployment = laboratory.deploy(laboratory.split())
+    worker = ManagedProcess.objects.get(kind=ManagedProcess.Kinds.WORKER)
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(worker), "the worker is dead")
+    reconcile.reconcile()
+    replica = deployment.replicas.get()
+    assert replica.state == Replica.States.FAILED
+    assert "box-2" in replica.state_reason
+    laboratory.work()
+    replica.refresh_from_db()
+    assert replica.state == Replica.States.READY
+    current = ManagedProcess.objects.filter(state=ManagedProcess.States.READY)
+    assert {process.kind for process in current} == {"master", "worker"}
+    assert worker.pk not in {process.pk for process in current}
+
+
+def test_new_plan_that_does_not_fit_beside_replaces_the_old_one_first(laboratory: Laboratory) -> None:
+    first = laboratory.deploy(laboratory.single())
+    second = laboratory.deploy(laboratory.single())
+    first.refresh_from_db()
+    assert first.state == Deployment.States.STOPPED
+    assert second.state == Deployment.States.RUNNING
+    steps = list(Job.objects.get(subject=second.subject).steps.values_list("key", flat=True))
+    assert steps[0] == f"stop:{first.pk}"
+
+
+def test_failed_roll_out_brings_the_replaced_plan_back(laboratory: Laboratory) -> None:
+    first = laboratory.deploy(laboratory.single())
+    broken = laboratory.single()
+    broken["stages"][0]["gpu_blocks"] -= 1
+    second = laboratory.deploy(broken)
+    assert second.state == Deployment.States.FAILED
+    assert "the model has" in second.state_reason
+    reconcile.reconcile()
+    laboratory.work()
+    first.refresh_from_db()
+    assert first.state == Deployment.States.RUNNING
+
+
+def test_foreign_process_on_the_port_is_named_or_avoided(laboratory: Laboratory) -> None:
+    deployment = laboratory.deploy(laboratory.single())
+    port = deployment.replicas.get().port
+    assert port is not None
+    assert observe.FIRST_PORT <= port <= observe.LAST_PORT
