@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 QUICK_SECONDS = 10.0  # a process that lived shorter than this has failed to start
 QUICK_FAILURES = 5
@@ -71,7 +72,7 @@ class Supervisor:
         """Return never: ends by StopRequested or PartFailed."""
         await self._unless_over(asyncio.get_running_loop().create_future())
 
-    async def _unless_over(self, work: "asyncio.Future[object]") -> None:
+    async def _unless_over(self, work: asyncio.Future[Any]) -> None:
         asked = asyncio.create_task(self.stop_asked.wait())
         await asyncio.wait({work, asked, self.failure}, return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
