@@ -200,9 +200,15 @@ class Stream:
             self.exchange.fail(TooSlow(f"no {self.waits_for} within {seconds:g} s"))
 
 
-async def open_stream(target: Target, path: str, body: Mapping[str, Any], deadlines: Deadlines) -> Stream:
+async def open_stream(
+    target: Target,
+    path: str,
+    body: Mapping[str, Any],
+    deadlines: Deadlines,
+    headers: Mapping[str, str] | None = None,
+) -> Stream:
     """Start a streamed generation; returns when the replica has begun to answer."""
-    exchange = await _send(target, "POST", path, body, deadlines.connect_seconds)
+    exchange = await _send(target, "POST", path, body, deadlines.connect_seconds, headers)
     stream = Stream(exchange, deadlines)
     try:
         await exchange.until_headers()
@@ -260,7 +266,12 @@ async def download(target: Target, path: str, timeout_seconds: float) -> bytes:
 
 
 async def _send(
-    target: Target, method: str, path: str, body: Mapping[str, Any] | None, connect_seconds: float
+    target: Target,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None,
+    connect_seconds: float,
+    headers: Mapping[str, str] | None = None,
 ) -> Exchange:
     loop = asyncio.get_running_loop()
     try:
@@ -272,9 +283,10 @@ async def _send(
         reason = str(error) or f"no connection within {connect_seconds:g} s"
         raise ConnectFailed(f"{target.host}:{target.port}: {reason}") from error
     content = b"" if body is None else json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: {target.host}:{target.port}\r\nAuthorization: Bearer {target.api_key}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: close\r\n{extra}\r\n"
     )
     transport.write(head.encode("ascii") + content)
     return exchange

@@ -1,0 +1,176 @@
+"""Which deployments answer to which model name, and where their replicas are; read from the database by push."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from serving.core.balancer import Balancer
+from serving.core.commands import Role
+from serving.gateway.dispatcher import Clock, Dispatcher
+from serving.gateway.errors import ApiError
+from serving.gateway.limits import Limits
+from serving.models import Deployment, ManagedProcess, Replica
+from serving.upstream import Target
+
+Phase = Literal["prefill", "decode"]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One replica that is ready."""
+
+    replica: int
+    role: Role
+    slots: int
+    label: str
+    target: Target
+    device: int | None  # the device of its master, where the slot files lie
+    slot_folder: str
+    saves_slots: bool
+    restarts: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One deployment as the database has it."""
+
+    deployment: int
+    name: str
+    created: int
+    context_tokens: int
+    handover: bool
+    endpoints: tuple[Endpoint, ...]
+
+
+@dataclass
+class Route:
+    """One deployment as the gateway serves it."""
+
+    deployment: int
+    name: str
+    created: int
+    context_tokens: int
+    balancer: Balancer
+    dispatcher: Dispatcher
+    endpoints: dict[int, Endpoint] = field(default_factory=dict)
+
+    def any_endpoint(self) -> Endpoint:
+        """A replica for questions that need no slot."""
+        now = self.dispatcher.clock()
+        for backend in self.balancer.backends.values():
+            if backend.takes(now) and backend.replica in self.endpoints:
+                return self.endpoints[backend.replica]
+        raise no_replica(self.balancer)
+
+
+class Routes:
+    """All deployments that are served; `apply` changes them without touching requests under way."""
+
+    def __init__(self, limits: Limits, rng: Random, clock: Clock = time.monotonic) -> None:
+        self.limits = limits
+        self.rng = rng
+        self.clock = clock
+        self.by_deployment: dict[int, Route] = {}
+
+    def find(self, model: str) -> Route:
+        """The newest deployment of that name with a replica in service, else the newest of that name."""
+        named = sorted(
+            (route for route in self.by_deployment.values() if route.name == model),
+            key=lambda route: (bool(route.balancer.backends), route.deployment),
+        )
+        if not named:
+            raise ApiError(
+                404, "model_not_found", f"no deployment serves a model called {model!r}", param="model"
+            )
+        return named[-1]
+
+    def apply(self, wanted: list[Wanted]) -> None:
+        for one in wanted:
+            self._apply_one(one)
+        for deployment in self.by_deployment.keys() - {one.deployment for one in wanted}:
+            route = self.by_deployment[deployment]
+            for replica in list(route.balancer.backends):
+                route.balancer.drain_replica(replica)
+            route.dispatcher.pump()
+            if not route.balancer.open:
+                del self.by_deployment[deployment]
+
+    def _apply_one(self, wanted: Wanted) -> None:
+        route = self.by_deployment.get(wanted.deployment) or self._new(wanted)
+        route.name, route.context_tokens = wanted.name, wanted.context_tokens
+        saves = all(endpoint.saves_slots for endpoint in wanted.endpoints)
+        route.balancer.handover = wanted.handover and saves
+        ready = {endpoint.replica: endpoint for endpoint in wanted.endpoints}
+        for replica in list(route.balancer.backends):
+            moved = replica in ready and ready[replica].target != route.endpoints[replica].target
+            if replica not in ready or moved:
+                route.balancer.drain_replica(replica)
+        for replica, endpoint in ready.items():
+            ramps_from = self.clock() if endpoint.restarts else float("-inf")
+            route.balancer.set_replica(replica, endpoint.role, endpoint.slots, ramps_from)
+        route.endpoints |= ready
+        route.dispatcher.pump()
+
+    def _new(self, wanted: Wanted) -> Route:
+        balancer = Balancer(
+            self.rng, self.limits.waiting, self.limits.total_seconds + self.limits.queue_seconds
+        )
+        dispatcher = Dispatcher(balancer, self.clock, self.limits.queue_seconds)
+        route = Route(
+            wanted.deployment, wanted.name, wanted.created, wanted.context_tokens, balancer, dispatcher
+        )
+        self.by_deployment[wanted.deployment] = route
+        return route
+
+
+LoadWanted = Callable[[], list[Wanted]]
+
+
+def load_wanted() -> list[Wanted]:
+    """Every deployment that people want running, with the replicas that are ready."""
+    deployments = Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING).exclude(
+        state__in=[Deployment.States.STOPPED, Deployment.States.STOPPING]
+    )
+    return [
+        Wanted(
+            deployment=deployment.pk,
+            name=deployment.name,
+            created=int(deployment.created_at.timestamp()),
+            context_tokens=deployment.context_tokens,
+            handover=deployment.handover_on and deployment.plan["mode"] == "disaggregated",
+            endpoints=tuple(
+                endpoint(replica) for replica in deployment.replicas.filter(state=Replica.States.READY)
+            ),
+        )
+        for deployment in deployments
+    ]
+
+
+def endpoint(replica: Replica) -> Endpoint:
+    master = replica.processes.filter(kind=ManagedProcess.Kinds.MASTER).latest("pk")
+    assert replica.host and replica.port, "a ready replica has an address"
+    role: Role = replica.role  # type: ignore[assignment]  # the column's choices are the roles
+    return Endpoint(
+        replica=replica.pk,
+        role=role,
+        slots=replica.slots,
+        label=replica.label,
+        target=Target(replica.host, replica.port, replica.api_key),
+        device=master.device_id,
+        slot_folder=master.slot_folder,
+        saves_slots="--slot-save-path" in master.argv,
+        restarts=replica.restarts,
+    )
+
+
+def no_replica(balancer: Balancer) -> ApiError:
+    return ApiError(
+        503,
+        "no_replica_ready",
+        "no replica of this deployment is in service",
+        retry_after_seconds=balancer.retry_after_seconds(),
+    )
