@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,10 +58,20 @@ class Objective:
         workload = self.problem.workload
         return seconds + (workload.requests - 1) * workload.arrival_seconds
 
-    def decode_value(self, option: Option, theta: float) -> float:
+    def value(self, option: Option, theta: float) -> float:
         """An option's share in serving R requests within theta: R - c S <= theta X (burst formula, solved for R)."""
         if not self.is_wait:
             return self.rate(option)
-        return self.slot_weight * min(option.slots, self.problem.workload.requests) + theta * self.rate(
-            option
-        )
+        slots = min(option.slots, self.problem.workload.requests)
+        return self.slot_weight * slots + theta * self.rate(option)
+
+    def pick(self, options: Sequence[Option], theta: float) -> Option | None:
+        """The option to serve with; the paper's planners take the most slots that hold the floor."""
+        if not self.is_wait:
+            return options[0] if options else None
+        return max(options, key=lambda option: self.value(option, theta), default=None)
+
+    @property
+    def first_thetas(self) -> tuple[float, ...]:
+        """Weights that leave only the rate, or only the slots: the ends between which the best weight lies."""
+        return (1e12, 1e-6) if self.is_wait else (1e12,)

@@ -97,23 +97,29 @@ def _best_mask(
     is_mixed = all(option is None for option in prefill)
     rates = np.array([objective.rate(option) if option else 0.0 for option in prefill])
     prefill_rate = np.full(len(masks), np.inf) if is_mixed else masks @ rates
-    theta = objective.theta(1e12)
     best: Assignment | None = None
-    for _ in range(NEWTON_STEPS):
-        chosen = [
-            max(options, key=lambda o: objective.decode_value(o, theta), default=None) for options in decode
-        ]
+
+    def attempt(theta: float) -> bool:
+        nonlocal best
+        chosen = [objective.pick(options, theta) for options in decode]
         found = _rank_masks(masks, prefill_rate, chosen, objective)
-        if found is None:
-            return best
+        if found is None or (best is not None and found[1] >= best.seconds - TIE_SECONDS):
+            return False
         row, seconds = found
-        if best is not None and seconds >= best.seconds - TIE_SECONDS:
-            return best
         options = tuple(prefill[k] if masks[row, k] else chosen[k] for k in range(len(decode)))
         best = Assignment(options, seconds, score(options, seconds, objective))
-        if not objective.is_wait or seconds <= 0:
-            return best
-        theta = objective.theta(seconds)
+        return True
+
+    for theta in objective.first_thetas:
+        attempt(theta)
+    for _ in range(NEWTON_STEPS):
+        if (
+            best is None
+            or not objective.is_wait
+            or best.seconds <= 0
+            or not attempt(objective.theta(best.seconds))
+        ):
+            break
     return best
 
 

@@ -8,16 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from planner.core import infeasible
+from planner.core import exact, infeasible
 from planner.core.assembly import Choice, build_plan, closed_form_proof
+from planner.core.baselines import baselines
 from planner.core.catalogue import Catalogue
 from planner.core.evolve import EvolveSettings, EvolveState, Generation, evolve
-from planner.core.objective import OBJECTIVES, PAPER, WAIT, Objective
-from planner.core.plan import Plan
+from planner.core.forecast import Forecast, affordable_candidates, bursts, forecast, with_forecast
+from planner.core.objective import OBJECTIVES, PAPER, SPLITWISE, WAIT, Objective
+from planner.core.plan import Plan, Proof
 from planner.core.problem import Problem
 from planner.core.roles import score
 
 METHODS = ("auto", "exact", "ga", "paper")
+SIMULATIONS_BETWEEN_STEPS = 5
+# Simulated waits closer than this count as equal: the ranking by the closed form then decides.
+SAME_WAIT_SHARE, SAME_WAIT_SECONDS = 0.005, 0.02
+TIE_SECONDS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -53,23 +59,6 @@ class SearchStep:
     final: bool = False
 
 
-@dataclass
-class Candidates:
-    """Different plans found so far, by value; the best sixty are simulated in the end."""
-
-    catalogue: Catalogue
-    objective: Objective
-    found: dict[tuple[Choice, ...], Any] = field(default_factory=dict)
-
-    def add(self, choices: tuple[Choice, ...], seconds: float) -> None:
-        if choices:
-            key = tuple(sorted(choices, key=lambda choice: choice[0]))
-            self.found.setdefault(key, score([option for _, option in key], seconds, self.objective))
-
-    def ranked(self) -> list[tuple[Choice, ...]]:
-        return sorted(self.found, key=lambda key: (self.found[key], [devices for devices, _ in key]))
-
-
 def search(
     problem: Problem,
     settings: SearchSettings,
@@ -80,62 +69,7 @@ def search(
 
     Raises NoFeasiblePlan, with the limit that binds, when there is none.
     """
-    catalogue = Catalogue(problem)
-    objective = Objective(settings.used_objective, problem)
-    candidates = Candidates(catalogue, objective)
-    for generation in _generations(problem, settings, rng, catalogue, checkpoint):
-        if generation.best_seconds is not None:
-            candidates.add(generation.best_choices, generation.best_seconds)
-        yield _genetic_step(generation, settings)
-    ranked = candidates.ranked()
-    if not ranked:
-        raise infeasible.reason(catalogue)
-    plan = build_plan(
-        catalogue,
-        ranked[0],
-        closed_form_proof("genetic algorithm", catalogue.evaluations),
-        problem.policy.seed,
-    )
-    yield SearchStep(
-        phase="done",
-        message="The plan is ready.",
-        fraction=1.0,
-        evaluations=catalogue.evaluations,
-        best_seconds=plan.predicted.max_wait_seconds,
-        best_plan=plan,
-        final=True,
-    )
-
-
-def _generations(
-    problem: Problem,
-    settings: SearchSettings,
-    rng: np.random.Generator,
-    catalogue: Catalogue,
-    checkpoint: dict[str, Any] | None,
-) -> Iterator[Generation]:
-    evolve_settings = EvolveSettings(
-        population=settings.population,
-        generations=settings.generations,
-        objective=settings.used_objective,
-        allow_mixed=problem.policy.allow_mixed and settings.method != "paper",
-    )
-    state = EvolveState.from_dict(checkpoint["genetic"]) if checkpoint else None
-    return evolve(problem, evolve_settings, rng, catalogue=catalogue, state=state)
-
-
-def _genetic_step(generation: Generation, settings: SearchSettings) -> SearchStep:
-    return SearchStep(
-        phase="genetic",
-        message=f"Generation {generation.number} of {settings.generations}",
-        fraction=0.9 * generation.number / settings.generations,
-        evaluations=generation.evaluations,
-        generation=generation.number,
-        best_seconds=generation.best_seconds,
-        mean_seconds=generation.mean_seconds,
-        best_plan=generation.best_plan,
-        checkpoint={"genetic": generation.state.to_dict()},
-    )
+    yield from _Search(problem, settings, rng).steps(checkpoint)
 
 
 def find_plan(problem: Problem, settings: SearchSettings) -> Plan:
@@ -149,3 +83,161 @@ def find_plan(problem: Problem, settings: SearchSettings) -> Plan:
 
 def with_seed(problem: Problem, seed: int) -> Problem:
     return replace(problem, policy=replace(problem.policy, seed=seed))
+
+
+@dataclass
+class _Found:
+    """Different plans found so far with their place in the closed-form ranking."""
+
+    objective: Objective
+    scores: dict[tuple[Choice, ...], Any] = field(default_factory=dict)
+
+    def add(self, choices: tuple[Choice, ...], seconds: float) -> None:
+        if choices:
+            key = tuple(sorted(choices, key=lambda choice: choice[0]))
+            self.scores.setdefault(key, score([option for _, option in key], seconds, self.objective))
+
+    def ranked(self) -> list[tuple[Choice, ...]]:
+        return sorted(self.scores, key=lambda key: (self.scores[key], [devices for devices, _ in key]))
+
+
+class _Search:
+    def __init__(self, problem: Problem, settings: SearchSettings, rng: np.random.Generator) -> None:
+        self.problem = problem
+        self.settings = settings
+        self.rng = rng
+        self.catalogue = Catalogue(problem)
+        self.objective = Objective(settings.used_objective, problem)
+        self.allow_mixed = problem.policy.allow_mixed and settings.method != "paper"
+        self.found = _Found(self.objective)
+        self.bound: float | None = None
+        self.method = "genetic algorithm"
+        self.told: dict[tuple[Choice, ...], tuple[Plan, Forecast]] = {}
+        self.drawn = bursts(problem.workload, problem.policy.seed)
+
+    def steps(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
+        if self._wants_exact():
+            yield from self._exact()
+        if self.settings.method != "exact" or not self._wants_exact():
+            yield from self._genetic(checkpoint)
+        if not self.found.scores:
+            raise infeasible.reason(self.catalogue)
+        compared: dict[str, Any] = {}
+        yield from self._baselines(compared)
+        yield from self._simulate()
+        yield self._deliver(compared)
+
+    def _wants_exact(self) -> bool:
+        small = len(self.problem.devices) <= exact.MOST_DEVICES
+        return self.settings.method in ("auto", "exact") and small and self.objective.name != SPLITWISE
+
+    def _exact(self) -> Iterator[SearchStep]:
+        for step in exact.solve(self.catalogue, self.objective, self.allow_mixed):
+            for ranked in step.plans:
+                self.found.add(ranked.choices, ranked.seconds)
+            if step.plans:
+                self.method = "exact over all groupings and roles"
+                if step.proven:
+                    self.bound = step.plans[0].seconds
+                else:
+                    self.method = f"exact for replicas of up to {exact.LIMITED_REPLICA_DEVICES} devices"
+            yield self._step("exact", f"{step.done} of {step.total} groups", 0.2 * step.done / step.total)
+
+    def _genetic(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
+        settings = EvolveSettings(
+            population=self.settings.population,
+            generations=self.settings.generations,
+            objective=self.objective.name,
+            allow_mixed=self.allow_mixed,
+        )
+        state = EvolveState.from_dict(checkpoint["genetic"]) if checkpoint else None
+        for generation in evolve(self.problem, settings, self.rng, catalogue=self.catalogue, state=state):
+            if generation.best_seconds is not None:
+                self.found.add(generation.best_choices, generation.best_seconds)
+            yield self._generation_step(generation)
+
+    def _generation_step(self, generation: Generation) -> SearchStep:
+        share = generation.number / self.settings.generations
+        step = self._step(
+            "genetic", f"Generation {generation.number} of {self.settings.generations}", 0.2 + 0.5 * share
+        )
+        best = generation.best_seconds
+        return replace(
+            step,
+            generation=generation.number,
+            best_seconds=best,
+            mean_seconds=generation.mean_seconds,
+            gap_seconds=None if best is None or self.bound is None else max(0.0, best - self.bound),
+            best_plan=generation.best_plan,
+            checkpoint={"genetic": generation.state.to_dict()},
+        )
+
+    def _baselines(self, compared: dict[str, Any]) -> Iterator[SearchStep]:
+        """Other planners' plans; ours takes over the best of them where the policy allows it."""
+        floor = self.problem.policy.min_tokens_per_second
+        for number, baseline in enumerate(baselines(self.catalogue)):
+            told = self._tell(baseline.choices)[1] if baseline.choices else None
+            compared[baseline.name] = baseline.to_dict(told, floor)
+            yield self._step(
+                "baselines", f"Comparing: {compared[baseline.name]['label']}", 0.7 + 0.03 * number
+            )
+
+    def _simulate(self) -> Iterator[SearchStep]:
+        wanted = affordable_candidates(self.problem.workload, len(self.drawn))
+        ranked = self.found.ranked()[: wanted if self.objective.is_wait else 1]
+        for number, choices in enumerate(ranked):
+            self._tell(choices)
+            if number % SIMULATIONS_BETWEEN_STEPS == 0:
+                yield self._step(
+                    "simulation",
+                    f"Simulating plan {number + 1} of {len(ranked)}",
+                    0.85 + 0.14 * number / len(ranked),
+                )
+
+    def _tell(self, choices: tuple[Choice, ...]) -> tuple[Plan, Forecast]:
+        key = tuple(sorted(choices, key=lambda choice: choice[0]))
+        if key not in self.told:
+            proof = closed_form_proof(self.method, self.catalogue.evaluations)
+            plan = build_plan(self.catalogue, key, proof, self.problem.policy.seed)
+            self.told[key] = (plan, forecast(self.problem, plan, self.drawn))
+        return self.told[key]
+
+    def _deliver(self, compared: dict[str, Any]) -> SearchStep:
+        choices = self._best_simulated() if self.objective.is_wait else self.found.ranked()[0]
+        plan, told = self.told[choices]
+        closed = self.found.scores[choices].wait_seconds if choices in self.found.scores else None
+        plan = with_forecast(plan, told)
+        plan = replace(plan, proof=self._proof(closed), baselines=compared)
+        step = self._step("done", "The plan is ready.", 1.0)
+        return replace(step, best_seconds=plan.predicted.max_wait_seconds, best_plan=plan, final=True)
+
+    def _best_simulated(self) -> tuple[Choice, ...]:
+        """Lowest simulated longest wait among the plans that the policy allows and that hold the floor."""
+        floor = self.problem.policy.min_tokens_per_second
+        allowed = [key for key in self.told if key in self.found.scores or self._is_allowed(key)]
+        fast = [key for key in allowed if self.told[key][1].holds(floor)] or allowed
+        least = min(self.told[key][1].max_wait_seconds for key in fast)
+        near = [
+            key
+            for key in fast
+            if self.told[key][1].max_wait_seconds <= least * (1 + SAME_WAIT_SHARE) + SAME_WAIT_SECONDS
+        ]
+        for key in near:
+            if key not in self.found.scores:
+                self.found.add(key, self.told[key][0].predicted.max_wait_seconds)
+        return min(near, key=lambda key: (self.found.scores[key], [devices for devices, _ in key]))
+
+    def _is_allowed(self, choices: tuple[Choice, ...]) -> bool:
+        is_mixed = choices[0][1].role == "mixed"
+        used = sum(len(devices) for devices, _ in choices)
+        return (self.allow_mixed or not is_mixed) and (
+            self.problem.policy.allow_idle or used == len(self.problem.devices)
+        )
+
+    def _proof(self, closed: float | None) -> Proof:
+        gap = None if self.bound is None or closed is None else max(0.0, closed - self.bound)
+        optimal = gap is not None and gap <= TIE_SECONDS
+        return Proof(self.method, optimal, self.bound, 0.0 if optimal else gap, self.catalogue.evaluations)
+
+    def _step(self, phase: str, message: str, fraction: float) -> SearchStep:
+        return SearchStep(phase, message, fraction, self.catalogue.evaluations, bound_seconds=self.bound)

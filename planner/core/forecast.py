@@ -1,0 +1,75 @@
+"""What the simulator says of a plan, averaged over a few drawn bursts of the problem's workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.core.plan import Plan
+from planner.core.problem import Problem, Workload
+from planner.core.servers import servers
+from planner.core.simulate import LATE, Requests, Simulation, sample, simulate
+
+BURSTS = 3
+SIMULATED_REQUESTS = 60_000  # over all candidates and bursts of one search
+KEPT_CANDIDATES = 60
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Simulated figures; waits and times to the first token in seconds."""
+
+    max_wait_seconds: float
+    mean_wait_seconds: float
+    p95_wait_seconds: float
+    ttft_seconds: float
+    slowest_tokens_per_second: float
+
+    def holds(self, tokens_per_second: float) -> bool:
+        return self.slowest_tokens_per_second >= tokens_per_second * (1 - 1e-9)
+
+
+def bursts(workload: Workload, seed: int) -> list[Requests]:
+    """The bursts that every plan of a search is simulated with; one is enough when nothing is left to chance."""
+    is_fixed = workload.arrivals == "fixed" and workload.input_cv == 0 and workload.output_cv == 0
+    return [sample(workload, np.random.default_rng([seed, k])) for k in range(1 if is_fixed else BURSTS)]
+
+
+def affordable_candidates(workload: Workload, n_bursts: int) -> int:
+    """How many plans are simulated, so that a huge burst does not make the search slow."""
+    return max(1, min(KEPT_CANDIDATES, SIMULATED_REQUESTS // (workload.requests * n_bursts)))
+
+
+def forecast(problem: Problem, plan: Plan, drawn: Sequence[Requests], router: str = LATE) -> Forecast:
+    fleet = servers(problem, plan)
+    runs = [simulate(fleet, requests, router) for requests in drawn]
+    return Forecast(
+        max_wait_seconds=_mean(run.max_wait_seconds for run in runs),
+        mean_wait_seconds=_mean(run.mean_wait_seconds for run in runs),
+        p95_wait_seconds=_mean(run.p95_wait_seconds for run in runs),
+        ttft_seconds=_mean(float(run.ttft_seconds.mean()) for run in runs),
+        slowest_tokens_per_second=min(run.slowest_tokens_per_second for run in runs),
+    )
+
+
+def with_forecast(plan: Plan, told: Forecast) -> Plan:
+    """The plan with its waits as simulated."""
+    predicted = replace(
+        plan.predicted,
+        max_wait_seconds=told.max_wait_seconds,
+        mean_wait_seconds=told.mean_wait_seconds,
+        p95_wait_seconds=told.p95_wait_seconds,
+        ttft_seconds=told.ttft_seconds,
+    )
+    return replace(plan, predicted=predicted)
+
+
+def waiting_curve(problem: Problem, plan: Plan, router: str = LATE) -> Simulation:
+    """One burst, request by request, for the chart of the plan page."""
+    return simulate(servers(problem, plan), bursts(problem.workload, problem.policy.seed)[0], router)
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
