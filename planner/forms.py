@@ -176,7 +176,7 @@ class FileForm(forms.Form):
 
 
 class WhatIfForm(forms.Form):
-    """Changes to a finished plan's inputs; an empty field leaves the value as it was."""
+    """Changes to a finished plan's inputs."""
 
     arrival_seconds = forms.FloatField(min_value=0.001, max_value=86_400, label="Seconds between requests")
     input_tokens = forms.IntegerField(min_value=1, max_value=1_000_000, label="Input tokens")
@@ -186,8 +186,26 @@ class WhatIfForm(forms.Form):
         required=False, label="Leave out", widget=forms.CheckboxSelectMultiple
     )
 
-    def __init__(self, *args: Any, device_names: list[str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, cluster: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         choice = self.fields["without"]
         assert isinstance(choice, forms.MultipleChoiceField)
-        choice.choices = [(name, name) for name in device_names]
+        names = [device["name"] for device in cluster["devices"]]
+        choice.choices = [(name, name) for name in names]
+        self.device_count = len(names)
+        for name, value in (cluster["workload"] | cluster["policy"]).items():
+            if name in self.fields:
+                self.fields[name].initial = value
+
+    def clean_without(self) -> list[str]:
+        without = list(self.cleaned_data["without"])
+        if len(without) == self.device_count:
+            raise forms.ValidationError("Leave at least one device in.")
+        return without
+
+    def workload(self) -> dict[str, Any]:
+        names = ("arrival_seconds", "input_tokens", "output_tokens")
+        return {name: self.cleaned_data[name] for name in names}
+
+    def policy(self) -> dict[str, Any]:
+        return {"min_tokens_per_second": self.cleaned_data["min_tokens_per_second"]}

@@ -16,7 +16,7 @@ from accounts.services import audit, client_address, operator_required
 from inventory.models import Device, LanguageModel
 from planner import charts, services
 from planner.core.errors import BadDocument
-from planner.forms import PRESETS, FileForm, PlanForm, WorkloadForm
+from planner.forms import PRESETS, FileForm, PlanForm, WhatIfForm, WorkloadForm
 from planner.from_inventory import CannotPlan
 from planner.models import PlanRun
 
@@ -204,6 +204,7 @@ def finished(run: PlanRun) -> dict[str, Any]:
     return {
         "run": run,
         "query": form_query(run),
+        "what_if": WhatIfForm(cluster=run.cluster),
         **charts.plan_page(run.plan, run.cluster),
         "convergence": charts.convergence(points, {}) if points else None,
         "convergence_table": charts.convergence_table(points),
@@ -216,14 +217,49 @@ def stages(request: HttpRequest, run_id: int) -> HttpResponse:
     return render(request, "planner/_best.html", best_so_far(run))
 
 
+@require_GET
+@operator_required
+def what_if(request: HttpRequest, run_id: int) -> HttpResponse:
+    """The plan for changed inputs, beside the one that stands."""
+    run = get_object_or_404(PlanRun, pk=run_id, plan__isnull=False)
+    form = WhatIfForm(request.GET, cluster=run.cluster)
+    if not form.is_valid():
+        return render(request, "planner/_what_if_result.html", {"run": run, "form": form})
+    cluster = changed(run, form)
+    try:
+        found = services.what_if(cluster)
+    except BadDocument as error:
+        return render(
+            request, "planner/_what_if_result.html", {"run": run, "form": form, "problems": error.problems}
+        )
+    context = {"run": run, "form": form, "found": found, "query": request.GET.urlencode()}
+    if found.plan:
+        plan = found.plan.to_dict()
+        then, now = charts.plan_page(plan, cluster), charts.plan_page(run.plan or {}, run.cluster)
+        context |= {**then, "comparison": charts.comparison_rows(now, then)}
+    return render(request, "planner/_what_if_result.html", context)
+
+
+def changed(run: PlanRun, form: WhatIfForm) -> dict[str, Any]:
+    without = form.cleaned_data["without"]
+    return services.changed_cluster(run.cluster, form.workload(), form.policy(), without)
+
+
 @require_POST
 @operator_required
 def again(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The same inputs once more, for a run that was cancelled, failed or lost."""
+    """The same inputs once more, or with the changes of the what-if form."""
     old = get_object_or_404(PlanRun, pk=run_id)
-    run = services.start_run(
-        old.cluster, old.method, old.seed, person(request), old.model, old.device_ids, old.name
-    )
+    cluster, name = old.cluster, old.name
+    if "arrival_seconds" in request.POST:
+        form = WhatIfForm(request.POST, cluster=old.cluster)
+        if not form.is_valid():
+            messages.error(request, "The changes could not be read; set them again.")
+            return redirect("planner:run", old.pk)
+        cluster, name = changed(old, form), ""
+    kept = {device["name"] for device in cluster["devices"]}
+    ids = {name: pk for name, pk in old.device_ids.items() if name in kept}
+    run = services.start_run(cluster, old.method, old.seed, person(request), old.model, ids, name)
     return started(request, run)
 
 

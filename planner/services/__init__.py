@@ -12,12 +12,15 @@ from planner.services.runs import (
     run_snapshot,
     start_run,
 )
+from planner.services.what_if import WhatIf, changed_cluster, what_if
 
 __all__ = [
     "EXAMPLES",
     "TASK",
     "Example",
     "Feasibility",
+    "WhatIf",
+    "changed_cluster",
     "feasibility",
     "job_id_of",
     "plan_inventory",
@@ -25,4 +28,5 @@ __all__ = [
     "record_run",
     "run_snapshot",
     "start_run",
+    "what_if",
 ]

@@ -33,11 +33,25 @@ def small_cluster() -> dict[str, Any]:
 def shape(blocks: int = 24, **changes: Any) -> ModelShape:
     block = BlockShape("full", {"ffn_up.weight": 400_000_000}, 400_000_000, 0, 4096, None, 0)
     fields: dict[str, Any] = {
-        "architecture": "llama", "name": "Tiny", "quantisation": "Q4_0", "blocks": (block,) * blocks,
-        "embedding_length": 2048, "output_bytes": 100_000_000, "embedding_bytes": 100_000_000,
-        "vocabulary": 32_000, "context_train": 16_384, "has_chat_template": True, "shards": 1,
-        "file_bytes": 10**10, "weight_bytes": 10**10, "parameters": 10**10, "experts": 0, "experts_used": 0,
-        "is_tied": False, "is_mla": False, "feed_forward_length": 8192,
+        "architecture": "llama",
+        "name": "Tiny",
+        "quantisation": "Q4_0",
+        "blocks": (block,) * blocks,
+        "embedding_length": 2048,
+        "output_bytes": 100_000_000,
+        "embedding_bytes": 100_000_000,
+        "vocabulary": 32_000,
+        "context_train": 16_384,
+        "has_chat_template": True,
+        "shards": 1,
+        "file_bytes": 10**10,
+        "weight_bytes": 10**10,
+        "parameters": 10**10,
+        "experts": 0,
+        "experts_used": 0,
+        "is_tied": False,
+        "is_mla": False,
+        "feed_forward_length": 8192,
     }
     return ModelShape(**(fields | changes))
 
@@ -45,7 +59,11 @@ def shape(blocks: int = 24, **changes: Any) -> ModelShape:
 @pytest.fixture
 def model(db: None) -> LanguageModel:
     return LanguageModel.objects.create(
-        name="Tiny-10B", architecture="llama", fingerprint="f" * 64, size_bytes=10**10, shape=shape().to_dict()
+        name="Tiny-10B",
+        architecture="llama",
+        fingerprint="f" * 64,
+        size_bytes=10**10,
+        shape=shape().to_dict(),
     )
 
 
@@ -68,5 +86,7 @@ def profiled_device(entry: dict[str, Any], model: LanguageModel) -> Device:
         probed_at=timezone.now(),
     )
     tables = {"decode": entry["decode"], "prefill": entry["prefill"]}
-    Profile.objects.create(device=device, model=model, tables=tables, residual=0.02, measured_at=timezone.now())
+    Profile.objects.create(
+        device=device, model=model, tables=tables, residual=0.02, measured_at=timezone.now()
+    )
     return device

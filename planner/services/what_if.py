@@ -1,0 +1,51 @@
+"""What the plan would be if the inputs were a little different, worked out while the person waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.core.errors import NoFeasiblePlan
+from planner.core.plan import Plan
+from planner.core.problem import Problem
+from planner.core.search import SearchSettings, find_plan
+
+EXACT_DEVICES = 8  # the exact solver answers within a blink up to here
+QUICK_GENERATIONS = 15
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A plan for changed inputs, or why there is none."""
+
+    cluster: dict[str, Any]
+    plan: Plan | None
+    refusal: NoFeasiblePlan | None
+    is_exact: bool
+
+
+def changed_cluster(
+    cluster: dict[str, Any], workload: dict[str, Any], policy: dict[str, Any], without: Sequence[str]
+) -> dict[str, Any]:
+    """The cluster file with some numbers replaced and some devices left out."""
+    pairs = cluster["links"].get("pairs", [])
+    kept = [pair for pair in pairs if pair["a"] not in without and pair["b"] not in without]
+    return {
+        **cluster,
+        "workload": {**cluster["workload"], **workload},
+        "policy": {**cluster["policy"], **policy},
+        "links": {**cluster["links"], "pairs": kept} if pairs else cluster["links"],
+        "devices": [device for device in cluster["devices"] if device["name"] not in without],
+    }
+
+
+def what_if(cluster: dict[str, Any]) -> WhatIf:
+    """Exact where that is quick; BadDocument when the changes do not make sense."""
+    problem = Problem.from_dict(cluster)
+    is_exact = len(problem.devices) <= EXACT_DEVICES
+    settings = SearchSettings("exact") if is_exact else SearchSettings("ga", generations=QUICK_GENERATIONS)
+    try:
+        return WhatIf(cluster, find_plan(problem, settings), None, is_exact)
+    except NoFeasiblePlan as error:
+        return WhatIf(cluster, None, error, is_exact)

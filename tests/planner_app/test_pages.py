@@ -1,0 +1,223 @@
+"""The plan pages through Django's client: right without any script."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import AuditEntry, User
+from inventory.models import Device, LanguageModel, Profile
+from jobs.models import State
+from planner import runner, services
+from planner.core.errors import NoFeasiblePlan
+from planner.models import PlanRun
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("valkey_url")]
+
+
+@pytest.fixture
+def page(operator: User) -> Client:
+    """A browser in which an operator is logged in."""
+    client = Client()
+    client.force_login(operator)
+    return client
+
+
+def form_data(model: LanguageModel, devices: list[Device], **changes: Any) -> dict[str, Any]:
+    return {
+        "model": model.pk,
+        "devices": [device.pk for device in devices],
+        "input_tokens": 576,
+        "output_tokens": 588,
+        "arrival_seconds": 1,
+        "requests": 100,
+        "context_tokens": 8192,
+        "min_tokens_per_second": 5,
+        "max_slots": 16,
+        "runtime": "serial",
+        "allow_mixed": "on",
+        "method": "ga",
+        "seed": 3,
+    } | changes
+
+
+def finished_run(cluster: dict[str, Any], user: User, **changes: Any) -> PlanRun:
+    run = services.start_run(cluster, "ga", 1, user, **changes)
+    runner.execute(run.job_id)
+    run.refresh_from_db()
+    return run
+
+
+def test_an_empty_list_offers_the_first_plan_and_the_example(page: Client) -> None:
+    text = page.get(reverse("planner:index")).content.decode()
+    assert "No plan yet" in text
+    assert "not measured" in text
+
+
+def test_a_viewer_may_look_but_not_plan(viewer_client: Client) -> None:
+    assert viewer_client.get(reverse("planner:index")).status_code == 200
+    assert viewer_client.get(reverse("planner:new")).status_code == 403
+
+
+def test_the_form_starts_a_run_with_frozen_inputs(
+    page: Client, model: LanguageModel, devices: list[Device]
+) -> None:
+    response = page.post(reverse("planner:new"), form_data(model, devices))
+    run = PlanRun.objects.get()
+    assert response.headers["Location"] == reverse("planner:run", args=[run.pk])
+    assert run.cluster["workload"]["input_tokens"] == 576
+    assert run.device_ids == {device.name: device.pk for device in devices}
+    assert run.job.state == State.PENDING
+    assert AuditEntry.objects.filter(action="plan.started").exists()
+    devices[0].delete()
+    assert PlanRun.objects.get().cluster["devices"][0]["name"] == "Dev.1"
+
+
+def test_a_missing_profile_is_named_with_its_remedy(
+    page: Client, model: LanguageModel, devices: list[Device]
+) -> None:
+    Profile.objects.filter(device=devices[1]).delete()
+    response = page.post(reverse("planner:new"), form_data(model, devices))
+    assert response.status_code == 422
+    assert "No profile of Tiny-10B on Dev.2: run a profile." in response.content.decode()
+    assert not PlanRun.objects.exists()
+
+
+def test_a_wrong_field_keeps_what_was_typed(
+    page: Client, model: LanguageModel, devices: list[Device]
+) -> None:
+    response = page.post(reverse("planner:new"), form_data(model, devices, context_tokens=1000, seed=77))
+    text = response.content.decode()
+    assert response.status_code == 422
+    assert "enter 1164 or more" in text
+    assert 'value="77"' in text
+
+
+def test_the_hint_adds_up_the_memory(page: Client, model: LanguageModel, devices: list[Device]) -> None:
+    text = page.get(reverse("planner:hint"), form_data(model, devices)).content.decode()
+    assert "24 × 400 MB" in text
+    assert "By memory, yes" in text
+    Device.objects.filter(pk=devices[2].pk).update(gpu_usable_bytes=2 * 10**9, ram_usable_bytes=0)
+    one = page.get(reverse("planner:hint"), form_data(model, devices[2:])).content.decode()
+    assert "short.</strong>" in one
+
+
+def test_the_page_of_a_plan_says_what_binds(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = finished_run(small_cluster, operator)
+    text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    assert run.plan is not None
+    assert "What limits this plan" in text
+    assert "Memory of each device" in text
+    for stage in run.plan["replicas"][0]["stages"]:
+        assert stage["device"] in text
+
+
+def test_a_running_search_shows_the_best_so_far(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = services.start_run(small_cluster, "ga", 1, operator)
+    text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    assert f'data-socket="/ws/plans/{run.pk}/"' in text
+    assert "No plan yet" in text
+
+
+def test_no_plan_shows_limit_number_and_remedy(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    small_cluster["model"]["block_bytes"] = 60e9
+    with pytest.raises(NoFeasiblePlan):
+        finished_run(small_cluster, operator)
+    run = PlanRun.objects.get()
+    text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    assert "No plan can hold these limits" in text
+    assert run.refusal is not None
+    assert "Smallest change that helps" in text
+
+
+def test_files_go_out_and_come_back_in(page: Client, operator: User, small_cluster: dict[str, Any]) -> None:
+    run = finished_run(small_cluster, operator)
+    exported = page.get(reverse("planner:cluster_file", args=[run.pk]))
+    assert json.loads(exported.content)["devices"] == small_cluster["devices"]
+    upload = SimpleUploadedFile("lab.json", exported.content)
+    page.post(reverse("planner:file"), {"cluster": upload, "method": "ga", "seed": 1})
+    again = PlanRun.objects.first()
+    assert again is not None and again.pk != run.pk
+    assert again.cluster["model"] == run.cluster["model"]
+
+
+def test_a_wrong_file_lists_every_problem(page: Client, small_cluster: dict[str, Any]) -> None:
+    small_cluster["model"]["block_bytes"] = -1
+    del small_cluster["workload"]["requests"]
+    upload = SimpleUploadedFile("lab.json", json.dumps(small_cluster).encode())
+    text = page.post(reverse("planner:file"), {"cluster": upload, "method": "ga", "seed": 1}).content.decode()
+    assert "model.block_bytes" in text
+    assert "workload.requests" in text
+
+
+def test_what_if_shows_the_plan_for_other_inputs(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = finished_run(small_cluster, operator)
+    changes = {"arrival_seconds": 9, "input_tokens": 576, "output_tokens": 588, "min_tokens_per_second": 7}
+    text = page.get(reverse("planner:what_if", args=[run.pk]), changes).content.decode()
+    assert "<strong>9 s</strong>" in text
+    floor = page.get(reverse("planner:what_if", args=[run.pk]), changes | {"min_tokens_per_second": 9999})
+    assert "No plan could hold these limits" in floor.content.decode()
+
+
+def test_what_if_can_be_made_a_plan_of_its_own(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = finished_run(small_cluster, operator)
+    changes = {"arrival_seconds": 9, "input_tokens": 576, "output_tokens": 588, "min_tokens_per_second": 7}
+    page.post(reverse("planner:again", args=[run.pk]), changes | {"without": ["Dev.2"]})
+    made = PlanRun.objects.first()
+    assert made is not None
+    assert [device["name"] for device in made.cluster["devices"]] == ["Dev.1", "Dev.5"]
+    assert made.cluster["workload"]["arrival_seconds"] == 9
+
+
+def test_two_plans_stand_side_by_side(page: Client, operator: User, small_cluster: dict[str, Any]) -> None:
+    first = finished_run(small_cluster, operator)
+    small_cluster["workload"]["arrival_seconds"] = 3.0
+    second = finished_run(small_cluster, operator)
+    address = reverse("planner:compare") + f"?run={first.pk}&run={second.pk}"
+    text = page.get(address).content.decode()
+    assert "<strong>3 s</strong>" in text
+
+
+def test_the_example_is_called_estimated(page: Client) -> None:
+    page.post(reverse("planner:example"), {"example": "gpt-oss-20b"})
+    run = PlanRun.objects.get()
+    assert len(run.cluster["devices"]) == 8
+    assert "Not measurements" in run.cluster["note"]
+
+
+def test_a_worker_only_device_is_no_master(model: LanguageModel, devices: list[Device]) -> None:
+    devices[0].llama = {"server_path": "", "rpc_server_path": "/opt/rpc"}
+    devices[0].save()
+    policy = {
+        "min_tokens_per_second": 5.0,
+        "max_slots": 4,
+        "runtime": "serial",
+        "topology": "star",
+        "allow_mixed": True,
+        "allow_idle": True,
+        "seed": 0,
+    }
+    workload = {
+        "input_tokens": 10,
+        "output_tokens": 10,
+        "arrival_seconds": 1.0,
+        "requests": 5,
+        "context_tokens": 512,
+    }
+    run = services.plan_inventory(model, devices, workload, policy, "ga", None)
+    assert run.cluster["devices"][0]["can_be_master"] is False
