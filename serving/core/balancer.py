@@ -128,7 +128,9 @@ class Balancer:
         if known is None:
             self.backends[replica] = Backend(replica, role, slots, ramps_from)
         else:
-            known.role, known.slots, known.draining = role, slots, False
+            known.role, known.slots = role, slots
+            if known.draining:
+                known.draining, known.health, known.in_service_since = False, Health(), ramps_from
 
     def drain_replica(self, replica: int) -> None:
         """Bind nothing more to a replica; it is forgotten with its last lease."""
@@ -141,11 +143,14 @@ class Balancer:
             raise NoReplica("no replica is in service", self.retry_after_seconds())
         if key_limit and sum(other.key == ticket.key for other in self.open) >= key_limit:
             raise KeyBusy(f"this key already has {key_limit} requests under way", self.retry_after_seconds())
-        if len(self.waiting) >= self.max_waiting:
-            raise QueueFull(f"{len(self.waiting)} requests are waiting already", self.retry_after_seconds())
+        self.check_room()
         ticket.phase = "prefill" if self.hands_over(now) else "decode"
         self.open.add(ticket)
         self.waiting.append(ticket)
+
+    def check_room(self) -> None:
+        if len(self.waiting) >= self.max_waiting:
+            raise QueueFull(f"{len(self.waiting)} requests are waiting already", self.retry_after_seconds())
 
     def rejoin(self, ticket: Ticket, phase: Phase, now: float) -> None:
         """Queue an admitted ticket again: for its decode phase, or for another replica after a failure."""

@@ -38,6 +38,7 @@ class Handover:
     saved_bytes: int = 0
     cached_tokens: int = 0
     reason: str = ""
+    waited_seconds: float = 0.0
     ended_at: dict[Step, float] = field(default_factory=dict)
 
     @property
@@ -48,6 +49,14 @@ class Handover:
     @property
     def is_settled(self) -> bool:
         return self.step in (Step.HIT, Step.FALLBACK)
+
+    @property
+    def may_have_restored(self) -> bool:
+        return Step.MOVE in self.ended_at
+
+    def waited(self, seconds: float) -> None:
+        """The wait for a decode slot, between save and move, counts to neither."""
+        self.waited_seconds = seconds
 
     def prefilled(self, now: float) -> None:
         self._advance(Step.PREFILL, now)
@@ -89,7 +98,8 @@ class Handover:
         if step not in self.ended_at:
             return None
         earlier = [self.ended_at[other] for other in ORDER[: ORDER.index(step)] if other in self.ended_at]
-        return self.ended_at[step] - (earlier[-1] if earlier else self.started_at)
+        seconds = self.ended_at[step] - (earlier[-1] if earlier else self.started_at)
+        return seconds - self.waited_seconds if step == Step.MOVE else seconds
 
     def _advance(self, step: Step, now: float) -> None:
         assert self.step == step, f"{step} cannot follow {self.step}"

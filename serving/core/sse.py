@@ -63,8 +63,17 @@ def payload(event: bytes) -> dict[str, Any]:
     return {}
 
 
+def compact(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def event(value: dict[str, Any]) -> bytes:
-    return PREFIX + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + END
+    return PREFIX + compact(value) + END
+
+
+def is_special(events: bytes) -> bool:
+    """Whether figures, a fault or the end are among these events; inside of text the quotes are escaped."""
+    return b'"usage":{' in events or b'"error":' in events or b"[DONE]" in events
 
 
 def has_token(events: bytes) -> bool:

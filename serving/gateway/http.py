@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -25,42 +26,53 @@ EVENT_STREAM = [
 class Client:
     """The client's side of one request."""
 
-    def __init__(self, scope: Message, receive: Receive, send: Send, limits: Limits) -> None:
+    def __init__(self, scope: Message, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.has_query_key = any(
-            name in scope["query_string"] for name in (b"api_key=", b"api-key=", b"token=")
-        )
-        self.limits = limits
+        self.has_query_key = any(name in scope["query_string"] for name in (b"key=", b"token="))
         self.request_id = ""
         self.has_started = False
+        self.task: asyncio.Task[Any] | None = None
+        self.was_dropped = ""
+        self._raw_headers = scope["headers"]
+        self._writing_since: float | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._receive = receive
         self._send = send
-        self._check_headers(scope["headers"])
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
 
-    async def body(self) -> bytes:
-        """The whole body, or the refusal that its size, its speed or its encoding earns."""
+    async def body(self, limits: Limits) -> bytes:
+        """The whole body, or the refusal that its size, its speed or its encoding earns; then watch the client."""
         if self.header(b"content-encoding") not in ("", "identity"):
             raise ApiError(415, "encoding_unsupported", "send the body without a content encoding")
         announced = self.header(b"content-length")
-        if announced.isdigit() and int(announced) > self.limits.body_bytes:
-            raise self._too_large()
+        if announced.isdigit() and int(announced) > limits.body_bytes:
+            raise too_large(limits)
         try:
-            async with asyncio.timeout(self.limits.body_seconds):
-                return await self._read()
+            async with asyncio.timeout(limits.body_seconds):
+                body = await self._read(limits)
         except TimeoutError:
             raise ApiError(
-                408, "body_timeout", f"the body did not arrive within {self.limits.body_seconds:g} s"
+                408, "body_timeout", f"the body did not arrive within {limits.body_seconds:g} s"
             ) from None
+        self._watcher = asyncio.create_task(self._watch())
+        return body
 
-    async def until_gone(self) -> None:
-        """Returns when the client has closed the connection."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    def drop(self, reason: str) -> None:
+        """End the work for this client, wherever it stands."""
+        if self.task is not None and not self.was_dropped:
+            self.was_dropped = reason
+            self.task.cancel()
+
+    def stop_watching(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    def is_stuck(self, now: float, limits: Limits) -> bool:
+        return self._writing_since is not None and now - self._writing_since > limits.slow_reader_seconds
 
     async def start(self, status: int, headers: Headers) -> None:
         self.has_started = True
@@ -68,7 +80,9 @@ class Client:
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *named]})
 
     async def write(self, piece: bytes) -> None:
+        self._writing_since = time.monotonic()
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        self._writing_since = None
 
     async def end(self, piece: bytes = b"") -> None:
         await self._send({"type": "http.response.body", "body": piece, "more_body": False})
@@ -87,7 +101,19 @@ class Client:
         closes = [(b"connection", b"close")] if error.status in (408, 411, 413, 415, 431) else []
         await self.json(error.status, error.body, [*error.headers, *closes])
 
-    async def _read(self) -> bytes:
+    def check_headers(self, limits: Limits) -> None:
+        names = [name for name, _ in self._raw_headers]
+        if b"content-length" in names and b"transfer-encoding" in names:
+            raise ApiError(400, "ambiguous_length", "a request has one length: content-length or chunked")
+        if sum(len(name) + len(value) + 4 for name, value in self._raw_headers) > limits.header_bytes:
+            raise ApiError(431, "headers_too_large", f"headers over {limits.header_bytes} bytes")
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.drop("the client left")
+
+    async def _read(self, limits: Limits) -> bytes:
         pieces = []
         size = 0
         while True:
@@ -96,21 +122,15 @@ class Client:
                 raise ClientGone
             piece = message.get("body", b"")
             size += len(piece)
-            if size > self.limits.body_bytes:
-                raise self._too_large()
+            if size > limits.body_bytes:
+                raise too_large(limits)
             pieces.append(piece)
             if not message.get("more_body", False):
                 return b"".join(pieces)
 
-    def _too_large(self) -> ApiError:
-        return ApiError(413, "body_too_large", f"the body is larger than {self.limits.body_bytes} bytes")
 
-    def _check_headers(self, headers: Headers) -> None:
-        names = [name for name, _ in headers]
-        if b"content-length" in names and b"transfer-encoding" in names:
-            raise ApiError(400, "ambiguous_length", "a request has one length: content-length or chunked")
-        if sum(len(name) + len(value) + 4 for name, value in headers) > self.limits.header_bytes:
-            raise ApiError(431, "headers_too_large", f"headers over {self.limits.header_bytes} bytes")
+def too_large(limits: Limits) -> ApiError:
+    return ApiError(413, "body_too_large", f"the body is larger than {limits.body_bytes} bytes")
 
 
 class ClientGone(Exception):

@@ -1,0 +1,179 @@
+"""The gateway's addresses: who may ask what, and how an answer or a fault goes back."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+
+from django.utils import timezone
+
+from serving import upstream
+from serving.core import sse
+from serving.core.balancer import KeyBusy, Refused
+from serving.core.openai import BadRequest, chat_request, parse
+from serving.gateway.answer import Answer, StreamedAnswer, WholeAnswer
+from serving.gateway.chat import ChatCall, ChatRun
+from serving.gateway.errors import ApiError, bad_request
+from serving.gateway.gateway import Gateway
+from serving.gateway.http import Client, ClientGone, Message, Receive, Send
+from serving.gateway.keys import Caller
+from serving.gateway.timeline import Outcomes, Timeline
+
+CLIENT_CLOSED = 499
+Handler = Callable[[Gateway, Client], Awaitable[None]]
+
+
+async def serve(gateway: Gateway, scope: Message, receive: Receive, send: Send) -> None:
+    """One HTTP request, with every fault as an OpenAI-shaped error."""
+    client = Client(scope, receive, send)
+    client.request_id = f"req-{secrets.token_hex(12)}"
+    try:
+        client.check_headers(gateway.limits)
+        await handler(client)(gateway, client)
+    except ApiError as error:
+        await client.refuse(error)
+    except ClientGone:
+        return
+
+
+def handler(client: Client) -> Handler:
+    method, answer = ADDRESSES.get(client.path, ("", None))
+    if answer is None and client.path.startswith(MODEL_PATH):
+        method, answer = "GET", one_model
+    if answer is None:
+        raise ApiError(404, "unknown_url", f"there is nothing at {client.path}")
+    if client.method != method:
+        raise ApiError(405, "method_not_allowed", f"{client.path} takes {method}")
+    return answer
+
+
+def caller_of(gateway: Gateway, client: Client) -> Caller:
+    if client.has_query_key:
+        raise ApiError(401, "key_in_url", "a key in the address ends up in logs; send it as a header")
+    return gateway.keys.caller(client.header(b"authorization"))
+
+
+async def alive(gateway: Gateway, client: Client) -> None:
+    await client.json(200, {"status": "ok"})
+
+
+async def ready(gateway: Gateway, client: Client) -> None:
+    now = gateway.clock()
+    routes = gateway.routes.by_deployment.values()
+    serving = any(backend.takes(now) for route in routes for backend in route.balancer.backends.values())
+    if gateway.is_draining or not serving:
+        await client.json(503, {"status": "draining" if gateway.is_draining else "no replica is in service"})
+    else:
+        await client.json(200, {"status": "ok"})
+
+
+async def metrics(gateway: Gateway, client: Client) -> None:
+    caller_of(gateway, client)
+    await client.answer(
+        200, gateway.metrics.text(gateway.routes), b"text/plain; version=0.0.4; charset=utf-8"
+    )
+
+
+async def models(gateway: Gateway, client: Client) -> None:
+    caller_of(gateway, client)
+    newest = {route.name: route for route in gateway.routes.by_deployment.values()}
+    cards = [model_card(route.name, route.created) for route in newest.values()]
+    await client.json(200, {"object": "list", "data": cards})
+
+
+async def one_model(gateway: Gateway, client: Client) -> None:
+    caller_of(gateway, client)
+    route = gateway.routes.find(client.path.removeprefix(MODEL_PATH))
+    await client.json(200, model_card(route.name, route.created))
+
+
+def model_card(name: str, created: int) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": created, "owned_by": "e2llm"}
+
+
+async def chat(gateway: Gateway, client: Client) -> None:
+    caller = caller_of(gateway, client)
+    if gateway.is_draining:
+        raise ApiError(503, "draining", "this gateway is stopping", retry_after_seconds=2.0)
+    timeline = Timeline(client.request_id, timezone.now(), gateway.clock(), key_id=caller.key_id)
+    try:
+        await watched(gateway, client, timeline, answer_chat(gateway, client, caller, timeline))
+    finally:
+        gateway.ended(timeline)
+
+
+async def answer_chat(gateway: Gateway, client: Client, caller: Caller, timeline: Timeline) -> None:
+    try:
+        request = chat_request(parse(await client.body(gateway.limits)))
+    except BadRequest as error:
+        raise bad_request(error) from error
+    route = gateway.routes.find(request.model)
+    timeline.deployment, timeline.is_stream = route.deployment, request.streams
+    shows_timing = client.header(b"x-e2llm-timing") == "1"
+    answer: Answer
+    if request.streams:
+        answer = StreamedAnswer(client, timeline, request.model, request.wants_usage, shows_timing)
+    else:
+        answer = WholeAnswer(client, timeline, request.model, shows_timing)
+    await ChatRun(ChatCall(gateway, route, client, caller, request, timeline), answer).run()
+
+
+async def watched(gateway: Gateway, client: Client, timeline: Timeline, work: Awaitable[None]) -> None:
+    """Do the work, unless the client leaves; faults end up in the timeline and in the client's answer."""
+    client.task = asyncio.current_task()
+    assert client.task is not None, "a request is served in a task"
+    gateway.clients.add(client)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not client.was_dropped:
+            await tell(client, timeline, ApiError(503, "draining", "this gateway was stopped"))
+            raise
+        client.task.uncancel()
+        timeline.fail(Outcomes.CANCELLED, CLIENT_CLOSED, client.was_dropped)
+    except ClientGone:
+        timeline.fail(Outcomes.CANCELLED, CLIENT_CLOSED, "the client left")
+    except (ApiError, Refused, upstream.UpstreamError) as fault:
+        await tell(client, timeline, translated(fault, client.request_id))
+    finally:
+        client.stop_watching()
+        gateway.clients.discard(client)
+
+
+async def tell(client: Client, timeline: Timeline, error: ApiError) -> None:
+    """Before the first byte an error is a status; after it, an event in the stream and no [DONE]."""
+    if client.has_started:
+        timeline.fail(Outcomes.CUT, error.status, str(error))
+        body = {"error": {**error.body["error"], "code": "stream_interrupted"}}
+        await client.end(sse.event(body))
+        return
+    outcome = (
+        Outcomes.FAILED if error.status >= 500 and error.retry_after_seconds is None else Outcomes.REFUSED
+    )
+    timeline.fail(outcome, error.status, str(error))
+    await client.refuse(error)
+
+
+def translated(fault: Exception, request_id: str) -> ApiError:
+    if isinstance(fault, ApiError):
+        return fault
+    if isinstance(fault, Refused):
+        status, code = (429, "key_busy") if isinstance(fault, KeyBusy) else (503, "overloaded")
+        return ApiError(status, code, str(fault), retry_after_seconds=fault.retry_after_seconds)
+    if isinstance(fault, upstream.Declined) and fault.status == 400:
+        too_long = fault.kind == "exceed_context_size_error"
+        return ApiError(400, "context_length_exceeded" if too_long else "invalid_request", str(fault))
+    if isinstance(fault, upstream.TooSlow):
+        return ApiError(504, "replica_timeout", f"request {request_id}: the replica fell silent: {fault}")
+    return ApiError(502, "replica_failed", f"request {request_id}: the replica failed: {fault}")
+
+
+MODEL_PATH = "/v1/models/"
+ADDRESSES: dict[str, tuple[str, Handler]] = {
+    "/healthz": ("GET", alive),
+    "/readyz": ("GET", ready),
+    "/metrics": ("GET", metrics),
+    "/v1/models": ("GET", models),
+    "/v1/chat/completions": ("POST", chat),
+}

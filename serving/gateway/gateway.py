@@ -1,0 +1,74 @@
+"""The gateway's own state: what every request shares. One process has one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from serving.core.retries import PoisonList, RetryBudget
+from serving.gateway.handing import Mover
+from serving.gateway.http import Client
+from serving.gateway.keys import Caller
+from serving.gateway.limits import Limits
+from serving.gateway.metrics import Metrics
+from serving.gateway.routes import Routes
+from serving.gateway.timeline import Timeline
+
+
+class Keys(Protocol):
+    """Tells who calls."""
+
+    def caller(self, authorization: str) -> Caller: ...
+
+
+class Record(Protocol):
+    """Takes the timelines of requests that have ended."""
+
+    def add(self, timeline: Timeline) -> None: ...
+
+
+log = logging.getLogger(__name__)
+
+Suspect = Callable[[int, str], None]
+
+
+def log_suspect(replica: int, reason: str) -> None:
+    log.warning("replica %d failed a request: %s", replica, reason)
+
+
+class Gateway:
+    """Keys, routes, queues and counts in memory; nothing here waits for a database."""
+
+    def __init__(self, limits: Limits, keys: Keys, mover: Mover, recorder: Record) -> None:
+        self.limits = limits
+        self.clock = time.monotonic
+        self.keys = keys
+        self.mover = mover
+        self.recorder = recorder
+        self.suspect: Suspect = log_suspect
+        self.routes = Routes(limits, Random(), self.clock)
+        self.retries = RetryBudget()
+        self.poison = PoisonList(limits.poison_crashes, limits.poison_seconds)
+        self.metrics = Metrics()
+        self.output_tokens = 0
+        self.is_draining = False
+        self.clients: set[Client] = set()
+
+    def ended(self, timeline: Timeline) -> None:
+        timeline.ended = self.clock()
+        self.metrics.observe(timeline)
+        self.recorder.add(timeline)
+
+    def pump(self) -> None:
+        """Time alone ends ejections and slow starts, and frees slots that nobody confirmed."""
+        for route in self.routes.by_deployment.values():
+            route.dispatcher.pump()
+
+    def drop_slow_readers(self) -> None:
+        now = self.clock()
+        for client in list(self.clients):
+            if client.is_stuck(now, self.limits):
+                client.drop("the client did not read for a minute")

@@ -1,0 +1,53 @@
+"""How many tokens a prompt has, asked of a replica only when it matters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from serving import upstream
+from serving.core.openai import ChatRequest
+from serving.gateway.errors import ApiError
+from serving.gateway.routes import Endpoint
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The prompt as the model sees it; `tokens` is empty when a bound on their number was enough."""
+
+    token_count: int
+    tokens: tuple[int, ...]
+    max_tokens: int
+
+
+async def prompt_of(
+    request: ChatRequest, endpoint: Endpoint, context_tokens: int, needs_tokens: bool, timeout_seconds: float
+) -> Prompt:
+    """Refuse what does not fit the context of one slot before it takes a place in the queue."""
+    bound = request.token_bound
+    wanted = request.max_tokens
+    if not needs_tokens and wanted is not None and bound + wanted <= context_tokens:
+        return Prompt(bound, (), wanted)
+    tokens = await tokenise_chat(endpoint, request.body, timeout_seconds)
+    room = context_tokens - len(tokens)
+    if room < max(1, wanted or 1):
+        asked = f" and {wanted} for the answer" if wanted else ""
+        raise ApiError(
+            400,
+            "context_length_exceeded",
+            f"the context is {context_tokens} tokens; the messages take {len(tokens)}{asked}",
+            param="messages",
+        )
+    return Prompt(len(tokens), tuple(tokens), wanted or room)
+
+
+async def tokenise_chat(endpoint: Endpoint, body: dict[str, Any], timeout_seconds: float) -> list[int]:
+    """The tokens that the chat endpoint would make of the same body."""
+    rendered = await upstream.call(endpoint.target, "POST", "/apply-template", body, timeout_seconds)
+    return await tokenise(endpoint, rendered["prompt"], timeout_seconds)
+
+
+async def tokenise(endpoint: Endpoint, text: str, timeout_seconds: float) -> list[int]:
+    content = {"content": text, "add_special": True, "parse_special": True}
+    answer = await upstream.call(endpoint.target, "POST", "/tokenize", content, timeout_seconds)
+    return [int(token) for token in answer["tokens"]]

@@ -1,0 +1,113 @@
+"""What happened to one request and when, from the first byte to the row that is kept of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from serving.core.handover import Handover, Step
+from serving.gateway.routes import Endpoint
+from serving.models import RequestSample
+
+Outcomes = RequestSample.Outcomes
+
+
+@dataclass
+class Timeline:
+    """Times are seconds on the gateway's monotonic clock."""
+
+    request_id: str
+    received_at: datetime
+    received: float
+    deployment: int | None = None
+    key_id: int | None = None
+    is_stream: bool = False
+    outcome: str = Outcomes.OK
+    status: int = 200
+    error: str = ""
+    bound: float | None = None
+    second_wait_seconds: float = 0.0
+    first_token: float | None = None
+    ended: float | None = None
+    prefill: Endpoint | None = None
+    decode: Endpoint | None = None
+    handover: Handover | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    timings: dict[str, Any] = field(default_factory=dict)
+
+    def fail(self, outcome: str, status: int, error: str) -> None:
+        self.outcome, self.status, self.error = outcome, status, error[:500]
+
+    @property
+    def queued_seconds(self) -> float | None:
+        """Until a slot was bound, and again until the decode slot was."""
+        return None if self.bound is None else self.bound - self.received + self.second_wait_seconds
+
+    @property
+    def prefill_seconds(self) -> float | None:
+        return self.handover.seconds(Step.PREFILL) if self.handover else None
+
+    @property
+    def handover_seconds(self) -> float | None:
+        """Save, move and restore."""
+        if self.handover is None or Step.SAVE not in self.handover.ended_at:
+            return None
+        steps = [self.handover.seconds(step) for step in (Step.SAVE, Step.MOVE, Step.RESTORE)]
+        return sum(seconds or 0.0 for seconds in steps)
+
+    @property
+    def first_token_seconds(self) -> float | None:
+        return None if self.first_token is None else self.first_token - self.received
+
+    @property
+    def total_seconds(self) -> float:
+        assert self.ended is not None, "a timeline is read when its request has ended"
+        return self.ended - self.received
+
+    @property
+    def handover_outcome(self) -> str:
+        if self.handover is None:
+            return RequestSample.Handovers.NONE
+        hit = self.handover.step == Step.HIT
+        return RequestSample.Handovers.HIT if hit else RequestSample.Handovers.FALLBACK
+
+    def row(self) -> RequestSample:
+        return RequestSample(
+            request_id=self.request_id,
+            deployment_id=self.deployment,
+            api_key_id=self.key_id,
+            received_at=self.received_at,
+            outcome=self.outcome,
+            status=self.status,
+            error=self.error,
+            is_stream=self.is_stream,
+            prefill_replica_id=self.prefill.replica if self.prefill else None,
+            decode_replica_id=self.decode.replica if self.decode else None,
+            handover=self.handover_outcome,
+            handover_error=self.handover.reason[:300] if self.handover else "",
+            handover_bytes=self.handover.saved_bytes if self.handover else None,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=self.output_tokens,
+            queued_seconds=self.queued_seconds,
+            prefill_seconds=self.prefill_seconds,
+            handover_seconds=self.handover_seconds,
+            first_token_seconds=self.first_token_seconds,
+            total_seconds=self.total_seconds,
+        )
+
+    def for_client(self) -> dict[str, Any]:
+        """The `e2llm` object of an answer whose client asked for timings."""
+        return {
+            "request_id": self.request_id,
+            "waited_seconds": self.queued_seconds,
+            "ttft_seconds": self.first_token_seconds,
+            "tokens_per_second": self.timings.get("predicted_per_second"),
+            "prefill_replica": self.prefill.label if self.prefill else None,
+            "decode_replica": self.decode.label if self.decode else None,
+            "handover": self.handover_outcome,
+            "cached_tokens": self.cached_tokens,
+        }

@@ -1,0 +1,130 @@
+"""What the gateway does besides requests: reads keys and routes again, keeps time, writes rows, tells live pages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import redis
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections
+from redis import asyncio as redis_asyncio
+
+from serving import events
+from serving.gateway.gateway import Gateway
+from serving.gateway.keys import Keyring
+from serving.gateway.routes import Wanted, load_wanted
+from serving.gateway.samples import Recorder, forget_old_traffic, request_ended
+from serving.gateway.transfer import Transfer
+
+log = logging.getLogger(__name__)
+
+PUMP_SECONDS = 0.25
+TICK_SECONDS = 1.0
+RELOAD_SECONDS = 1.0  # a push that was lost delays a revoked key by no more than this
+RECONNECT_SECONDS = 1.0
+FORGET_SECONDS = 3600.0
+
+
+class Upkeep:
+    """The gateway's background loops."""
+
+    def __init__(self, gateway: Gateway, keyring: Keyring, recorder: Recorder, transfer: Transfer) -> None:
+        self.gateway = gateway
+        self.keyring = keyring
+        self.recorder = recorder
+        self.transfer = transfer
+        gateway.suspect = self.suspect
+        self._pushed = asyncio.Event()
+        self._opened: set[int] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._errands: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        await self.reload()
+        loops: list[Coroutine[Any, Any, None]] = [
+            self._reload_loop(),
+            self._listen_loop(),
+            repeat(PUMP_SECONDS, self._pump),
+            repeat(TICK_SECONDS, self._tick),
+            repeat(FORGET_SECONDS, sync_to_async(forget_old_traffic)),
+        ]
+        self._loops = [asyncio.create_task(loop) for loop in loops]
+
+    async def stop(self) -> None:
+        tasks = [*self._loops, *self._errands]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.recorder.flush()
+        await self.transfer.close()
+
+    async def reload(self) -> None:
+        """Keys and routes as the database has them now."""
+        wanted = await sync_to_async(self._read)()
+        self.gateway.routes.apply(wanted)
+        for endpoint in (endpoint for one in wanted if one.handover for endpoint in one.endpoints):
+            if endpoint.device is not None and endpoint.device not in self._opened:
+                self._opened.add(endpoint.device)
+                self._errand(self.transfer.open(endpoint.device))
+
+    def _read(self) -> list[Wanted]:
+        close_old_connections()
+        self.keyring.load()
+        return load_wanted()
+
+    async def _reload_loop(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RELOAD_SECONDS):
+                    await self._pushed.wait()
+            self._pushed.clear()
+            try:
+                await self.reload()
+            except DatabaseError as error:
+                log.warning("keys and routes stay as they were: %s", error)
+
+    async def _listen_loop(self) -> None:
+        while True:
+            try:
+                await self._listen()
+            except (redis.RedisError, OSError) as error:
+                log.warning("no pushes from Redis: %s", error)
+                await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _listen(self) -> None:
+        async with redis_asyncio.Redis.from_url(settings.REDIS_URL) as client, client.pubsub() as channel:
+            await channel.subscribe(events.ROUTES_CHANNEL)
+            while True:
+                if await channel.get_message(ignore_subscribe_messages=True, timeout=None):
+                    self._pushed.set()
+
+    async def _pump(self) -> None:
+        self.gateway.pump()
+        self.gateway.drop_slow_readers()
+
+    async def _tick(self) -> None:
+        sent, self.gateway.output_tokens = self.gateway.output_tokens, 0
+        await events.publish(self.recorder.tick(self.gateway.routes, sent))
+        for timeline in await self.recorder.flush():
+            await events.publish(request_ended(timeline))
+
+    def suspect(self, replica: int, reason: str) -> None:
+        """Tell whoever watches the processes; they may have to restart the replica."""
+        log.warning("replica %d failed a request: %s", replica, reason)
+        self._errand(events.publish({"type": "replica.suspect", "replica": replica, "reason": reason}))
+
+    def _errand(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+
+async def repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        await work()
