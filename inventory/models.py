@@ -68,6 +68,11 @@ class Device(models.Model):
         default=dict,
         help_text="llama.cpp on it: paths, version, protocol, flags, devices",
     )
+    llama_folder = models.CharField(
+        max_length=500,
+        blank=True,
+        help_text="absolute folder of llama.cpp's programs when they are not on PATH",
+    )
     model_roots = models.JSONField(default=list, help_text="absolute folders in which to look for GGUF files")
     gpu_usable_bytes = models.BigIntegerField(
         null=True, help_text="main pool: GPU, unified memory, or RAM without GPU"

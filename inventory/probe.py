@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import struct
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ limits() {
   return 0
 }
 ours() {
-  grep -l -s -a E2LLM_MARKER=e2llm- /proc/[0-9]*/environ || ps eww -ax 2>/dev/null | grep E2LLM_MARKER=e2llm- | grep -v grep
+  grep -l -s -a E2LLM_MARKER=e2llm- /proc/[0-9]*/environ && return 0
+  [ -d /proc/self ] || ps eww -ax 2>/dev/null | grep E2LLM_MARKER=e2llm- | grep -v grep
   return 0
 }
 tools() {
@@ -82,7 +84,8 @@ section meminfo cat /proc/meminfo
 section cpuinfo sh -c 'head -n 40 /proc/cpuinfo; grep -m 1 -E "^(Model|Hardware)" /proc/cpuinfo; true'
 section cores nproc
 section cgroup limits
-section sysctl sysctl hw.memsize hw.ncpu hw.physicalcpu machdep.cpu.brand_string hw.model kern.bootsessionuuid iogpu.wired_limit_mb
+section sysctl sysctl hw.memsize hw.ncpu hw.physicalcpu machdep.cpu.brand_string hw.model \
+  kern.bootsessionuuid iogpu.wired_limit_mb
 section sw_vers sw_vers
 section vm_stat vm_stat
 section addresses sh -c 'ip -4 -o addr show scope global || ifconfig | grep "inet " || hostname -I'
@@ -150,7 +153,7 @@ async def probe(connection: Connection, llama_folder: str, now: float) -> Probed
 
 
 async def rpc_protocol(connection: Connection, rpc_server_path: str) -> str:
-    """Protocol of the worker program, asked of a short-lived one on the device's loopback; empty when it does not say."""
+    """Protocol of the worker, asked of a short-lived one on the device's loopback; empty when it does not say."""
     port = await free_port(connection)
     started = await connection.script(START_WORKER, [rpc_server_path, str(port)], timeout_seconds=10.0)
     pid = started.stdout.strip()
@@ -171,7 +174,9 @@ async def free_port(connection: Connection, taken: frozenset[int] = frozenset())
         port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT)
         if port not in used:
             return port
-    raise ProbeError(f"{connection.name} has no free port between {FIRST_PORT} and {LAST_PORT}; stop what listens there.")
+    raise ProbeError(
+        f"{connection.name} has no free port between {FIRST_PORT} and {LAST_PORT}; stop what listens there."
+    )
 
 
 def missing(llama: dict[str, Any], name: str) -> str:
@@ -204,7 +209,8 @@ def _llama(found: dict[str, Section], hardware: dict[str, Any]) -> dict[str, Any
     version = parsers.version(text_of(found, "llama_version"))
     status = found["llama_version"].status if "llama_version" in found else 1
     output = found["llama_version"].text.strip()[-200:] if "llama_version" in found else ""
-    sums = dict(reversed(line.split(maxsplit=1)) for line in _printed(found, "llama_sums").splitlines() if " " in line)
+    lines = re.findall(r"^(\w{64})\s+\*?(.+)$", _printed(found, "llama_sums"), re.MULTILINE)
+    sums = {path: digest for digest, path in lines}
     return {
         "server_path": server,
         "rpc_server_path": text_of(found, "rpc_path").strip(),

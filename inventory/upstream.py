@@ -103,7 +103,9 @@ class LlamaServer:
         body = {"content": text, "add_special": True, "parse_special": True}
         return [int(token) for token in (await self._post("/tokenize", body))["tokens"]]
 
-    async def prefill(self, tokens: Sequence[int], slot: int, *, keep: bool, timeout_seconds: float) -> Timings:
+    async def prefill(
+        self, tokens: Sequence[int], slot: int, *, keep: bool, timeout_seconds: float
+    ) -> Timings:
         """Process a prompt and generate nothing; `keep` leaves it in the slot and uses what is there."""
         body = {"prompt": list(tokens), "n_predict": 0, "id_slot": slot, "cache_prompt": keep, "stream": True}
         answers = [answer async for answer in self._stream("/completion", body, timeout_seconds)]
@@ -145,7 +147,9 @@ class LlamaServer:
     async def erase_slot(self, slot: int) -> None:
         await self._post(f"/slots/{slot}?action=erase", {})
 
-    async def _slot_action(self, slot: int, action: str, filename: str, timeout_seconds: float) -> dict[str, Any]:
+    async def _slot_action(
+        self, slot: int, action: str, filename: str, timeout_seconds: float
+    ) -> dict[str, Any]:
         return await self._post(f"/slots/{slot}?action={action}", {"filename": filename}, timeout_seconds)
 
     async def _get(self, path: str) -> Any:
@@ -186,7 +190,8 @@ async def open_server(
 ) -> AsyncIterator[LlamaServer]:
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     url = f"http://{host}:{port}"
-    limits = httpx.Limits(max_connections=64)
+    # llama-server drops kept connections without a word: a call on such a one would fail for no reason
+    limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)
     timeout = httpx.Timeout(timeout_seconds)
     async with httpx.AsyncClient(
         base_url=url, headers=headers, timeout=timeout, limits=limits, trust_env=False
@@ -204,7 +209,9 @@ def _last_timings(answers: list[dict[str, Any]]) -> Timings:
 def _event(line: str, what: str) -> dict[str, Any]:
     event: dict[str, Any] = json.loads(line.removeprefix("data: "))
     if "error" in event:
-        raise Rejected(what, int(event["error"].get("code", 500)), str(event["error"].get("message", ""))[:300])
+        raise Rejected(
+            what, int(event["error"].get("code", 500)), str(event["error"].get("message", ""))[:300]
+        )
     return event
 
 

@@ -181,3 +181,8 @@ def _warnings(gpus: list[Accelerator], cards: list[Accelerator], facts: dict[str
 
 def _gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
+
+
+def spare_threads(hardware: dict[str, Any]) -> int:
+    """Threads for llama.cpp: all cores but one, since a busy host with all of them taken collapses."""
+    return max(1, int(hardware["cores"]) - 1)

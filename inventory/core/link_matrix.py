@@ -53,7 +53,11 @@ def outliers(rates: dict[tuple[str, str], float]) -> dict[tuple[str, str], str]:
     found = {}
     for (source, target), rate in rates.items():
         if rate < OUTLIER_FRACTION * usual:
-            guess = "probably a 100 Mb port or cable" if _is_fast_ethernet(rate) else "a slow port, Wi-Fi or a busy link"
+            guess = (
+                "probably a 100 Mb port or cable"
+                if _is_fast_ethernet(rate)
+                else "a slow port, Wi-Fi or a busy link"
+            )
             found[source, target] = f"{source} → {target}: {rate * 8 / 1e6:.0f} Mb/s, {guess}"
     return found
 

@@ -90,6 +90,11 @@ class ModelShape:
                 return period
         return 1 if len(set(kinds)) == 1 else len(kinds)
 
+    @property
+    def head_blocks(self) -> float:
+        """Bytes of the head in mean blocks."""
+        return self.output_bytes * len(self.blocks) / max(sum(block.size_bytes for block in self.blocks), 1)
+
     def kv_bytes_per_token(self) -> int:
         return sum(block.kv_bytes_per_token for block in self.blocks)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -46,15 +45,19 @@ class Fitted:
     noisy: tuple[str, ...]
 
 
-def fit(timings: Sequence[Timing]) -> Fitted:
-    """Latency tables from timings at two depths or more in every cell of the grid."""
+def fit(timings: Sequence[Timing], head_blocks: float) -> Fitted:
+    """Latency tables from timings at two depths or more in every cell of the grid.
+
+    `head_blocks` is the head's bytes over a block's: decode reads each once, so where noise hides the slope
+    the time is shared in that proportion.
+    """
     bad = [timing for timing in timings if not SMALLEST_SECONDS < timing.seconds < 1e5]
     if bad:
         raise ProfileError(
             f"a timing of {bad[0].seconds} s ({bad[0].phase}, size {bad[0].size}) cannot be true"
         )
-    decode = _phase(timings, DECODE)
-    prefill = _phase(timings, PREFILL)
+    decode = _phase(timings, DECODE, head_blocks)
+    prefill = _phase(timings, PREFILL, 0.0)
     tables = {
         DECODE: {"micro_batch": decode["sizes"], **decode["columns"]},
         PREFILL: {"tokens": prefill["sizes"], **prefill["columns"]},
@@ -68,9 +71,9 @@ def predict(table: dict[str, Any], axis: str, index: int, blocks: int) -> float:
     return float(table["head_seconds"][index] + blocks * table["gpu_block_seconds"][index])
 
 
-def _phase(timings: Sequence[Timing], phase: str) -> dict[str, Any]:
+def _phase(timings: Sequence[Timing], phase: str, head_blocks: float) -> dict[str, Any]:
     chosen = [timing for timing in timings if timing.phase == phase]
-    main = _fit_pool([timing for timing in chosen if timing.pool == "gpu"], phase)
+    main = _fit_pool([timing for timing in chosen if timing.pool == "gpu"], phase, head_blocks)
     second = [timing for timing in chosen if timing.pool == "cpu"]
     columns: dict[str, list[float] | None] = {
         "gpu_block_seconds": _rising(main["block"]),
@@ -79,7 +82,7 @@ def _phase(timings: Sequence[Timing], phase: str) -> dict[str, Any]:
     }
     residual = main["residual"]
     if second:
-        other = _fit_pool(second, phase)
+        other = _fit_pool(second, phase, head_blocks)
         if other["sizes"] != main["sizes"]:
             raise ProfileError(f"{phase}: GPU and CPU blocks were timed at different sizes")
         columns["cpu_block_seconds"] = _rising(other["block"])
@@ -87,12 +90,12 @@ def _phase(timings: Sequence[Timing], phase: str) -> dict[str, Any]:
     return {"sizes": main["sizes"], "columns": columns, "residual": residual}
 
 
-def _fit_pool(timings: Sequence[Timing], phase: str) -> dict[str, Any]:
-    cells = cell_medians(timings)
+def _fit_pool(timings: Sequence[Timing], phase: str, head_blocks: float) -> dict[str, Any]:
+    cells = cell_seconds(timings)
     if not cells:
         raise ProfileError(f"no timing of {phase} was taken")
     sizes = sorted({size for size, _ in cells})
-    lines = [_line(cells, size, phase) for size in sizes]
+    lines = [_line(cells, size, phase, head_blocks) for size in sizes]
     residuals = [line[2] for line in lines]
     return {
         "sizes": sizes,
@@ -102,16 +105,18 @@ def _fit_pool(timings: Sequence[Timing], phase: str) -> dict[str, Any]:
     }
 
 
-def cell_medians(timings: Iterable[Timing]) -> dict[tuple[int, int], float]:
-    """Median seconds by (size, blocks): a few slow rounds of a busy machine do not move it."""
+def cell_seconds(timings: Iterable[Timing]) -> dict[tuple[int, int], float]:
+    """Lower quartile of the rounds by (size, blocks): other programs on a host only ever add time."""
     grouped: dict[tuple[int, int], list[float]] = defaultdict(list)
     for timing in timings:
         grouped[timing.size, timing.blocks].append(timing.seconds)
-    return {cell: median(values) for cell, values in grouped.items()}
+    return {cell: float(np.quantile(values, 0.25)) for cell, values in grouped.items()}
 
 
-def _line(cells: dict[tuple[int, int], float], size: int, phase: str) -> tuple[float, float, float]:
-    """Head seconds, block seconds and the largest relative residual; both made positive when noise wins."""
+def _line(
+    cells: dict[tuple[int, int], float], size: int, phase: str, head_blocks: float
+) -> tuple[float, float, float]:
+    """Head seconds, block seconds and the largest relative residual."""
     points = sorted((blocks, seconds) for (cell_size, blocks), seconds in cells.items() if cell_size == size)
     if len(points) < 2:
         raise ProfileError(
@@ -120,13 +125,11 @@ def _line(cells: dict[tuple[int, int], float], size: int, phase: str) -> tuple[f
     depths = np.array([point[0] for point in points], dtype=float)
     seconds = np.array([point[1] for point in points], dtype=float)
     block, head = np.polyfit(depths, seconds, 1)
-    if block <= 0:
-        block = SMALLEST_SECONDS
-        head = float(np.median(seconds))
     # the last block of a prompt skips the head for all tokens but one, so the intercept may come out negative
-    if head <= 0:
-        head = SMALLEST_SECONDS
-        block = float(np.sum(depths * seconds) / np.sum(depths * depths))
+    if block <= 0 or head <= 0:
+        weight = depths + (head_blocks if block <= 0 else 0.0)
+        block = float(np.sum(weight * seconds) / np.sum(weight * weight))
+        head = max(head_blocks * block if weight[0] > depths[0] else 0.0, SMALLEST_SECONDS)
     fitted = head + block * depths
     residual = float(np.max(np.abs(fitted - seconds) / seconds))
     return float(head), float(block), residual

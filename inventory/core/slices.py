@@ -112,7 +112,7 @@ def write_hollow(plan: SlicePlan, sink: BinaryIO) -> None:
 
 
 def joined_ranges(plan: SlicePlan) -> list[Range]:
-    """The ranges with neighbours joined, for a copy by few commands; padding is taken from the old file where it fits."""
+    """The ranges with neighbours joined, for a copy by few commands; padding comes from the old file where it fits."""
     joined: list[Range] = []
     for part in plan.ranges:
         before = joined[-1] if joined else None

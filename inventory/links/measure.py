@@ -59,7 +59,9 @@ async def _measure(devices: Sequence[Device], progress: Progress) -> list[Findin
         return await _rounds(reachable, progress)
 
 
-async def _open(stack: AsyncExitStack, device: Device, progress: Progress) -> tuple[Device, Connection] | None:
+async def _open(
+    stack: AsyncExitStack, device: Device, progress: Progress
+) -> tuple[Device, Connection] | None:
     try:
         return device, await stack.enter_async_context(connect(device))
     except RemoteError as error:
@@ -99,11 +101,15 @@ async def _pair(
         progress.log("; ".join(_words(finding) for finding in findings))
         return findings
     names = f"{first[0].name} and {second[0].name}"
-    progress.log(f"{names} do not reach each other ({reasons[-1]}); estimating from their rates to the dashboard.")
+    progress.log(
+        f"{names} do not reach each other ({reasons[-1]}); estimating from their rates to the dashboard."
+    )
     return await _estimated(first, second, progress)
 
 
-async def _between(server: tuple[Device, Connection], client: tuple[Device, Connection]) -> tuple[Measured, Measured]:
+async def _between(
+    server: tuple[Device, Connection], client: tuple[Device, Connection]
+) -> tuple[Measured, Measured]:
     if server[0].address is None:
         raise RemoteError(f"{server[0].name} has no IPv4 address for other devices")
     port = await free_port(server[1])

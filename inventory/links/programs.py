@@ -89,8 +89,15 @@ use strict; use Socket; use IO::Handle; use Time::HiRes qw(time sleep);
 my ($role, $host, $port, $token, $life) = @ARGV;
 $SIG{ALRM} = sub { exit 1 }; alarm($life);
 my $block = "\0" x 262144;
-sub swallow { my ($s, $n) = @_; while ($n > 0) { my $g = read($s, my $b, $n < 262144 ? $n : 262144); exit 1 unless $g; $n -= $g } }
-sub fill { my ($s, $n) = @_; while ($n > 0) { my $p = $n < 262144 ? substr($block, 0, $n) : $block; print $s $p; $n -= length $p } $s->flush }
+sub swallow {
+  my ($s, $n) = @_;
+  while ($n > 0) { my $g = read($s, my $b, $n < 262144 ? $n : 262144); exit 1 unless $g; $n -= $g }
+}
+sub fill {
+  my ($s, $n) = @_;
+  while ($n > 0) { my $p = $n < 262144 ? substr($block, 0, $n) : $block; print $s $p; $n -= length $p }
+  $s->flush;
+}
 sub tune { my $s = shift; setsockopt($s, 6, 1, 1); binmode $s; $s->autoflush(1) }
 if ($role eq "listen") {
   socket(my $l, PF_INET, SOCK_STREAM, 6) or die $!;
@@ -119,7 +126,14 @@ for (1 .. 41) {
   close $s; sleep 0.05;
 }
 tune($s); print $s "$token\n";
-sub timed { my ($w, $n) = @_; my $b = time; print $s "$w $n\n"; fill($s, $n) if $w eq "U"; if ($w eq "D") { swallow($s, $n) } else { my $a = <$s> } return time - $b }
+sub timed {
+  my ($w, $n) = @_;
+  my $b = time;
+  print $s "$w $n\n";
+  fill($s, $n) if $w eq "U";
+  if ($w eq "D") { swallow($s, $n) } else { my $a = <$s> }
+  return time - $b;
+}
 timed("P", 0);
 printf "rtt %.9f\n", timed("P", 0) for 1 .. 15;
 for (["U", "up"], ["D", "down"]) {

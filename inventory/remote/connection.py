@@ -15,7 +15,9 @@ from inventory.remote.streams import ReportBytes
 WRITE_PROGRAM = (
     'umask 077; mkdir -p -- "${1%/*}" && cat > "$1.part" && chmod "$2" "$1.part" && mv -f -- "$1.part" "$1"'
 )
+PART_PROGRAM = 'test -r "$1" && tail -c "+$2" < "$1" | head -c "$3"'
 READ_PROGRAM = 'head -c "$2" < "$1"'
+HOLD_END_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class Connection(ABC):
     @abstractmethod
     def tunnel(self, host_port: int) -> AbstractAsyncContextManager[int]:
         """A local port that leads to `host_port` on the device's own loopback address."""
+
+    @abstractmethod
+    def hold(self, argv: Sequence[str]) -> AbstractAsyncContextManager[None]:
+        """Run a program for as long as the block: its stdin ends when the block does, or when we are lost."""
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 30.0
@@ -80,9 +86,17 @@ class Connection(ABC):
                 f"{path} could not be written on {self.name}: {reason or f'exit status {status}'}"
             )
 
+    async def read_part(self, path: str, start: int, length: int, *, timeout_seconds: float = 120.0) -> bytes:
+        """`length` bytes of a file from byte `start` on."""
+        argv = ["/bin/sh", "-c", PART_PROGRAM, "sh", absolute(path), str(start + 1), str(length)]
+        return await self._read(path, argv, timeout_seconds)
+
     async def read_file(self, path: str, max_bytes: int, *, timeout_seconds: float = 120.0) -> bytes:
         """The first `max_bytes` of a file."""
         argv = ["/bin/sh", "-c", READ_PROGRAM, "sh", absolute(path), str(max_bytes)]
+        return await self._read(path, argv, timeout_seconds)
+
+    async def _read(self, path: str, argv: Sequence[str], timeout_seconds: float) -> bytes:
         status, out, err = await self._execute(argv, b"", timeout_seconds)
         if status != 0:
             reason = err.decode("utf-8", "replace").strip()[-300:]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from inventory.remote.connection import Connection, checked, timeout_text
+from inventory.remote.connection import HOLD_END_SECONDS, Connection, checked, timeout_text
 from inventory.remote.errors import CommandTimedOut
 from inventory.remote.streams import ReportBytes, talk
 
@@ -45,6 +45,25 @@ class LocalConnection(Connection):
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         return status, bytes(out), bytes(err)
+
+    @asynccontextmanager
+    async def hold(self, argv: Sequence[str]) -> AsyncIterator[None]:
+        null = asyncio.subprocess.DEVNULL
+        words = [checked(word) for word in argv]
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
+        )
+        assert process.stdin is not None, "piped"
+        try:
+            yield
+        finally:
+            process.stdin.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HOLD_END_SECONDS):
+                    await process.wait()
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
 
     @asynccontextmanager
     async def tunnel(self, host_port: int) -> AsyncIterator[int]:

@@ -16,7 +16,7 @@ from asgiref.sync import sync_to_async
 
 from inventory.models import Device
 from inventory.remote import errors
-from inventory.remote.connection import Connection, checked, timeout_text
+from inventory.remote.connection import HOLD_END_SECONDS, Connection, checked, timeout_text
 from inventory.remote.errors import (
     AuthenticationRefused,
     CommandTimedOut,
@@ -103,6 +103,20 @@ class SshConnection(Connection):
                     raise
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, 2.0)
+
+    @asynccontextmanager
+    async def hold(self, argv: Sequence[str]) -> AsyncIterator[None]:
+        process = await self._open(f"exec {_command_line(argv)}")
+        ended = asyncio.create_task(process.wait_closed())
+        try:
+            yield
+        finally:
+            with suppress(TimeoutError, asyncssh.Error, OSError):
+                process.stdin.write_eof()
+                async with asyncio.timeout(HOLD_END_SECONDS):
+                    await asyncio.wait([ended])
+            ended.cancel()
+            process.close()
 
     @asynccontextmanager
     async def tunnel(self, host_port: int) -> AsyncIterator[int]:

@@ -1,0 +1,200 @@
+"""Servers with slices of different depth on one host, timed in turn; gone with the connection that holds them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shlex
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from inventory.core.profile import Timing
+from inventory.core.slices import SlicePlan, joined_ranges
+from inventory.profiling.settings import Grid
+from inventory.remote import Connection, RemoteError
+from inventory.upstream import Health, LlamaServer, UpstreamError, open_server
+
+START_SECONDS = 120.0
+CALL_SECONDS = 300.0
+FIRST_TOKEN = 100
+SPARSE_PROGRAM = 'dd if=/dev/zero of="$1" bs=1 count=0 seek="$2" 2>/dev/null'
+COPY_PROGRAM = r"""
+from=$1; to=$2; shift 2
+while [ $# -ge 3 ]; do
+  tail -c "+$1" < "$from" | head -c "$2" >> "$to" || exit 1
+  [ "$3" -eq 0 ] || head -c "$3" /dev/zero >> "$to" || exit 1
+  shift 3
+done
+"""
+HOLD_PROGRAM = """\
+cd {folder} || exit 1
+trap '' HUP PIPE
+GGML_NO_BACKTRACE=1; export GGML_NO_BACKTRACE
+{starts}
+cat > /dev/null
+kill -9 $(cat pids) 2>/dev/null
+wait
+cd / && rm -rf {folder}
+"""
+START_LINE = "({command} > {name}.log 2>&1 < /dev/null & echo $! >> pids; wait $!; echo $? > {name}.exit) &"
+ENDED_PROGRAM = 'test -f "$1.exit" || exit 1; echo "exit status $(cat "$1.exit")"; tail -n 4 -- "$1.log"'
+RANGES_AT_ONCE = 300
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One way to run the model on a device: which memory pool its blocks are timed in, and the flags for that."""
+
+    pool: str
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Station:
+    """One running server: a slice of `blocks` blocks in one pool."""
+
+    pool: str
+    blocks: int
+    server: LlamaServer
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What one server is started with, and the name of its log."""
+
+    name: str
+    bench: Bench
+    blocks: int
+    port: int
+    argv: tuple[str, ...]
+
+
+async def make_folder(connection: Connection, home: str) -> str:
+    folder = f"{home}/.cache/e2llm/profile-{secrets.token_hex(6)}"
+    done = await connection.run(["mkdir", "-p", "-m", "700", "--", folder])
+    if not done.succeeded:
+        raise RemoteError(f"{folder} could not be made on {connection.name}: {done.stderr.strip()[-200:]}")
+    return folder
+
+
+async def put_hollow(connection: Connection, path: str, plan: SlicePlan) -> None:
+    """Send the header alone; tensor data is a hole of the right length."""
+    await connection.write_file(path, plan.header, timeout_seconds=600.0)
+    done = await connection.run(["/bin/sh", "-c", SPARSE_PROGRAM, "sh", path, str(plan.file_bytes)])
+    if not done.succeeded:
+        raise RemoteError(
+            f"a sparse file could not be made on {connection.name}: {done.stderr.strip()[-200:]}"
+        )
+
+
+async def put_real(connection: Connection, path: str, plan: SlicePlan, shards: Sequence[str]) -> None:
+    """Cut the slice from the model file that the device has."""
+    await connection.write_file(path, plan.header, timeout_seconds=600.0)
+    ranges = joined_ranges(plan)
+    for start in range(0, len(ranges), RANGES_AT_ONCE):
+        for shard, source in enumerate(shards):
+            chosen = [part for part in ranges[start : start + RANGES_AT_ONCE] if part.shard == shard]
+            numbers = [str(n) for part in chosen for n in (part.start + 1, part.length, part.padding)]
+            if not numbers:
+                continue
+            done = await connection.script(COPY_PROGRAM, [source, path, *numbers], timeout_seconds=1800.0)
+            if not done.succeeded:
+                raise RemoteError(
+                    f"the slice could not be cut on {connection.name}: {done.stderr.strip()[-200:]}"
+                )
+
+
+@asynccontextmanager
+async def running(connection: Connection, folder: str, launches: Sequence[Launch]) -> AsyncIterator[None]:
+    """Start the servers; when the block ends, or we are lost, the host kills them and removes the folder."""
+    starts = "\n".join(
+        START_LINE.format(command=shlex.join(launch.argv), name=launch.name) for launch in launches
+    )
+    program = HOLD_PROGRAM.format(folder=shlex.quote(folder), starts=starts)
+    path = str(PurePosixPath(folder) / "hold.sh")
+    await connection.write_file(path, program.encode(), 0o700)
+    async with connection.hold(["/bin/sh", path]):
+        yield
+
+
+@asynccontextmanager
+async def stations(
+    connection: Connection, folder: str, launches: Sequence[Launch], vocabulary: int
+) -> AsyncIterator[list[Station]]:
+    """The servers, ready to be timed."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running(connection, folder, launches))
+        ready = []
+        for launch in launches:
+            port = await stack.enter_async_context(connection.tunnel(launch.port))
+            server = await stack.enter_async_context(open_server(port))
+            await _wait_ready(connection, folder, launch, server)
+            ready.append(Station(launch.bench.pool, launch.blocks, server, vocabulary))
+        yield ready
+
+
+async def time_round(station: Station, grid: Grid, number: int, done: Callable[[], None]) -> list[Timing]:
+    """Every cell of the grid once on one server."""
+    found = []
+    for batch in grid.micro_batches:
+        found.append(await _decode(station, grid, batch, number))
+        done()
+    for length in grid.prompts:
+        found.append(await _prefill(station, length, number))
+        done()
+    return found
+
+
+async def warm_up(station: Station, grid: Grid) -> None:
+    """The first pass pays for page faults and weight repacking: it is not counted."""
+    await _prefill(station, min(grid.prompts), 0)
+
+
+async def _prefill(station: Station, length: int, number: int) -> Timing:
+    tokens = [_token(station, number * 977 + index) for index in range(length)]
+    timings = await station.server.prefill(tokens, 0, keep=False, timeout_seconds=CALL_SECONDS)
+    if timings.prompt_tokens < length - 1:
+        raise UpstreamError(
+            f"{timings.prompt_tokens} of {length} prompt tokens were processed: the rest was cached"
+        )
+    return Timing("prefill", station.pool, station.blocks, length, timings.prompt_seconds, number)
+
+
+async def _decode(station: Station, grid: Grid, batch: int, number: int) -> Timing:
+    """Median step while `batch` slots decode together."""
+    prompts = [[_token(station, slot * 31 + index) for index in range(16)] for slot in range(batch)]
+    for slot, prompt in enumerate(prompts):
+        await station.server.prefill(prompt, slot, keep=True, timeout_seconds=CALL_SECONDS)
+    calls = (
+        station.server.decode_step_seconds(prompt, slot, grid.decode_tokens, timeout_seconds=CALL_SECONDS)
+        for slot, prompt in enumerate(prompts)
+    )
+    steps = [step for slot_steps in await asyncio.gather(*calls) for step in _together(slot_steps)]
+    if not steps:
+        raise UpstreamError(f"no decode step was timed with {batch} slots")
+    return Timing("decode", station.pool, station.blocks, batch, sorted(steps)[len(steps) // 2], number)
+
+
+def _together(steps: list[float]) -> list[float]:
+    """Without the first and last steps, in which other slots had not begun or had ended."""
+    return steps[2:-2] if len(steps) > 6 else steps[1:-1] or steps
+
+
+def _token(station: Station, number: int) -> int:
+    usual = max(station.vocabulary - FIRST_TOKEN - 1, 1)
+    return min(FIRST_TOKEN, station.vocabulary - 1) + number * 7 % min(usual, 5000)
+
+
+async def _wait_ready(connection: Connection, folder: str, launch: Launch, server: LlamaServer) -> None:
+    end = asyncio.get_running_loop().time() + START_SECONDS
+    while await server.health() != Health.READY:
+        await asyncio.sleep(0.05)
+        ended = await connection.run(["/bin/sh", "-c", ENDED_PROGRAM, "sh", f"{folder}/{launch.name}"])
+        if ended.succeeded:
+            text = ended.stdout.strip()[-400:]
+            raise UpstreamError(f"llama-server did not start with a slice of {launch.blocks} blocks: {text}")
+        if asyncio.get_running_loop().time() > end:
+            raise UpstreamError(f"llama-server did not load a slice within {START_SECONDS:g} s")
