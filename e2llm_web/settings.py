@@ -34,6 +34,7 @@ INSTALLED_APPS = [
     "django.forms",
     "axes",
     "csp",
+    "servestatic",
     "channels",
     "django_htmx",
     "accounts",
@@ -144,8 +145,16 @@ CONTENT_SECURITY_POLICY = {
 
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-SERVESTATIC_USE_FINDERS = True
-SERVESTATIC_AUTOREFRESH = DEBUG
+STATIC_ROOT = (
+    DATA_DIR / "static"
+)  # filled with compressed copies by `up`; without them the sources are served
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "servestatic.storage.CompressedStaticFilesStorage"},
+}
+SERVESTATIC_USE_FINDERS = SERVESTATIC_AUTOREFRESH = DEBUG or not STATIC_ROOT.exists()
+SERVESTATIC_ALLOW_ALL_ORIGINS = False
+SERVESTATIC_USE_STATIC_ROOT = not SERVESTATIC_USE_FINDERS
 
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"

@@ -147,9 +147,10 @@ def test_pages_ask_for_a_login_and_forbid_inline_scripts(site: Site) -> None:
     assert "script-src 'self'" in answer.headers["content-security-policy"]
 
 
-def test_style_sheet_is_served_without_a_login(site: Site) -> None:
+def test_style_sheet_is_served_compressed_and_without_a_login(site: Site) -> None:
     answer = httpx.get(f"http://127.0.0.1:{site.port}/static/css/e2llm.css")
     assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/css")
+    assert answer.headers["content-encoding"] == "gzip"
 
 
 def test_second_instance_on_the_same_data_is_refused(site: Site) -> None:

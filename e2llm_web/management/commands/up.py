@@ -87,6 +87,7 @@ class Session:
     async def start(self, supervisor: Supervisor) -> None:
         await self.start_redis(supervisor)
         await asyncio.to_thread(migrate)
+        await asyncio.to_thread(call_command, "collectstatic", interactive=False, clear=True, verbosity=0)
         environment = self.environment
         say("up", "starting worker, pages and gateway")
         await supervisor.start(

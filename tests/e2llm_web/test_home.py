@@ -1,0 +1,131 @@
+"""The home page tells what to do next, and what needs a person."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import User
+from e2llm_web import home
+from inventory.models import Device, LanguageModel
+from serving.models import Deployment, Replica, RequestSample, TrafficSample
+
+pytestmark = pytest.mark.django_db
+
+PLAN: dict[str, Any] = {
+    "replicas": [
+        {
+            "role": "mixed",
+            "slots": 4,
+            "stages": [
+                {"device": "box-1", "master": True, "gpu_blocks": 17, "cpu_blocks": 7, "seconds": 0.0612},
+            ],
+            "pass_seconds": 0.0612,
+            "tpot_seconds": 0.0612,
+            "prefill_tokens_per_second": 410.0,
+            "decode_tokens_per_second": 65.4,
+        }
+    ],
+    "bottleneck": None,
+}
+CLUSTER: dict[str, Any] = {
+    "devices": [],
+    "links": {"default": {"bytes_per_second": 115e6, "latency_seconds": 1e-4}},
+}
+
+
+def device(**values: Any) -> Device:
+    return Device.objects.create(name="box-1", host="10.0.0.1", username="lab", **values)
+
+
+def model() -> LanguageModel:
+    return LanguageModel.objects.create(
+        name="smol", architecture="llama", fingerprint="f", size_bytes=1, shape={}
+    )
+
+
+def deployment(state: str) -> Deployment:
+    running = Deployment.objects.create(
+        model=model(), name="smol", plan=PLAN, cluster=CLUSTER, state=state, context_tokens=2048
+    )
+    Replica.objects.create(deployment=running, index=0, role="mixed", slots=4, state="ready", api_key="")
+    return running
+
+
+def opened() -> str:
+    client = Client()
+    client.force_login(
+        User.objects.create(username="ada"), backend="django.contrib.auth.backends.ModelBackend"
+    )
+    return client.get("/").content.decode()
+
+
+def test_an_empty_lab_is_asked_for_its_first_device() -> None:
+    assert "Add your first device" in opened()
+
+
+def test_devices_without_a_model_ask_for_a_model() -> None:
+    device()
+    assert home.next_step(None).action == "Add a model"
+
+
+def test_devices_and_a_model_are_planned_and_deployed() -> None:
+    device()
+    model()
+    assert home.next_step(None).action == "Plan and deploy"
+
+
+def test_a_running_deployment_leads_to_the_playground_and_shows_its_diagram() -> None:
+    deployment("running")
+    text = opened()
+    assert "Open playground" in text
+    assert "17 GPU" in text
+    assert "7 CPU" in text
+
+
+def test_a_lost_device_and_a_changed_key_are_faults_with_a_remedy() -> None:
+    device(state="lost", last_seen_at=timezone.now() - timedelta(minutes=4))
+    Device.objects.create(name="box-2", state="key_changed")
+    found = home.attention(None)
+    assert [item.tone for item in found] == ["danger", "danger"]
+    assert any("has not answered for 4 min" in item.title for item in found)
+    assert any("Compare keys" in item.action for item in found)
+
+
+def test_a_device_in_maintenance_is_left_alone() -> None:
+    device(state="lost", in_maintenance=True)
+    assert home.attention(None) == []
+
+
+def test_a_silent_gateway_under_a_running_deployment_is_named() -> None:
+    assert "The gateway reports nothing" in [item.title for item in home.attention(deployment("running"))]
+
+
+def test_old_numbers_are_called_stale() -> None:
+    TrafficSample.objects.create(
+        at=timezone.now() - timedelta(seconds=60), gateway="g", waiting=3, running=1, slots=4, output_tokens=9
+    )
+    assert "Stale" in opened()
+
+
+def test_waiting_times_are_those_of_the_last_quarter_of_an_hour() -> None:
+    now = timezone.now()
+    for number, minutes in enumerate([1, 2, 3, 30]):
+        RequestSample.objects.create(
+            request_id=str(number),
+            received_at=now - timedelta(minutes=minutes),
+            outcome="ok",
+            status=200,
+            queued_seconds=float(number),
+            total_seconds=9.0,
+        )
+    assert home.waiting_seconds(now) == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(("fraction", "expected"), [(0.5, 3.0), (0.95, 4.0), (1.0, 4.0)])
+def test_percentiles_are_values_that_occurred(fraction: float, expected: float) -> None:
+    assert home.percentile([1.0, 2.0, 3.0, 4.0], fraction) == expected
