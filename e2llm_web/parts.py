@@ -69,7 +69,7 @@ def web(addresses: Addresses, environment: Mapping[str, str]) -> Part:
 
 def gateway(addresses: Addresses, environment: Mapping[str, str]) -> Part:
     return _server(
-        "gateway", "serving.gateway.app:application", addresses.host, addresses.gateway_port, environment
+        "gateway", "serving.gateway.app:app", addresses.host, addresses.gateway_port, environment
     )
 
 

@@ -66,7 +66,7 @@ class Supervisor:
         self.stages.append(stage)
         for running in stage:
             running.keeper = asyncio.create_task(self._keep(running))
-        await self._unless_over(asyncio.gather(*(self._ready(running) for running in stage)))
+        await self._unless_over(asyncio.create_task(self._all_ready(stage)))
 
     async def wait(self) -> None:
         """Return never: ends by StopRequested or PartFailed."""
@@ -84,6 +84,9 @@ class Supervisor:
         if self.failure.done():
             raise PartFailed(self.failure.result())
         raise StopRequested
+
+    async def _all_ready(self, stage: list[Running]) -> None:
+        await asyncio.gather(*(self._ready(running) for running in stage))
 
     async def _ready(self, running: Running) -> None:
         part = running.part
