@@ -9,13 +9,3 @@ document.addEventListener("click", (event) => {
     field.dispatchEvent(new Event("change", { bubbles: true }));
   }
 });
-
-// Ticking every device at once, or none.
-document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-tick]");
-  if (!button) return;
-  const boxes = [...document.querySelectorAll(`#plan-form [name="${button.dataset.tick}"]`)];
-  const all = boxes.every((box) => box.checked);
-  boxes.forEach((box) => { box.checked = !all; });
-  boxes[0]?.dispatchEvent(new Event("change", { bubbles: true }));
-});
