@@ -84,7 +84,7 @@ class WorkloadForm(forms.Form):
         min_value=0.01,
         max_value=10_000,
         initial=7.0,
-        label="Floor",
+        label="Floor (tokens/s)",
         help_text="Tokens per second that the slowest request must still get.",
     )
 

@@ -201,8 +201,11 @@ def best_so_far(run: PlanRun) -> dict[str, Any]:
 def finished(run: PlanRun) -> dict[str, Any]:
     assert run.plan is not None, "a run without a plan has its own page"
     points = services.points_of(run)
+    waits = services.waiting_times(run.cluster, run.plan)
     return {
         "run": run,
+        "waiting": charts.waiting({"This plan": waits}),
+        "waiting_table": charts.waiting_table(waits),
         "query": form_query(run),
         "what_if": WhatIfForm(cluster=run.cluster),
         **charts.plan_page(run.plan, run.cluster),

@@ -1,7 +1,7 @@
 """Plans and runs as pictures and words: view models and plotly figures."""
 
 from planner.charts.facts import comparison_rows, plan_page, run_summary, shortfall, workload_rows
-from planner.charts.figures import convergence, convergence_table, waiting
+from planner.charts.figures import convergence, convergence_table, waiting, waiting_table
 from planner.charts.stages import stage_rows
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "shortfall",
     "stage_rows",
     "waiting",
+    "waiting_table",
     "workload_rows",
 ]

@@ -9,6 +9,7 @@ from planner.charts.stages import stage_rows
 
 Json = dict[str, Any]
 TIGHT_FRACTION = 0.93
+SAME_SECONDS = 0.005
 ROLE_WORDS = {"prefill": "prefill", "decode": "decode", "mixed": "mixed"}
 TOPOLOGIES = {"star": "every hop goes through the master", "chain": "stages hand on to each other"}
 
@@ -41,15 +42,16 @@ def proof(plan: Json) -> Json:
     facts = plan["proof"]
     tried = f"{facts['evaluations']:,} evaluations, method “{facts['method']}”."
     if facts["optimal"]:
-        return {"tone": "ok", "title": "Proven best", "text": f"No plan has a lower objective. {tried}"}
+        return {
+            "tone": "ok",
+            "title": "Proven best",
+            "text": f"By the model's formula no plan waits less. {tried}",
+        }
     if facts["gap"] is None:
         return {"tone": "calm", "title": "No bound known", "text": f"A better plan may exist. {tried}"}
-    text = f"No plan can be more than {percent_text(facts['gap'])} better. {tried}"
-    return {
-        "tone": "info",
-        "title": f"Within {percent_text(facts['gap'])} of the best possible",
-        "text": text,
-    }
+    gap = seconds_text(facts["gap"])
+    text = f"By the model's formula no plan can wait more than {gap} less. {tried}"
+    return {"tone": "info", "title": f"Within {gap} of the best possible", "text": text}
 
 
 def shortfall(refusal: Json) -> str:
@@ -90,7 +92,7 @@ def memory_row(device: Json, replica: Json | None, stage: Json | None) -> Json:
         "hardware": device["hardware"],
         "role": replica["role"] if replica else "",
         "gpu": meter(gpu, gpu_limit),
-        "ram": meter(ram, ram_limit) if ram_limit else None,
+        "ram": meter(ram, ram_limit) if ram else None,
         "free": bytes_text(gpu_limit - gpu),
     }
 
@@ -138,6 +140,7 @@ def plan_page(plan: Json, cluster: Json) -> Json:
         "tiles": headline(plan),
         "rows": stage_rows(plan, cluster),
         "proof": proof(plan),
+        "baselines": baseline_rows(plan),
         "utilisation": utilisation_rows(plan),
         "memory": memory_rows(plan, cluster),
         "inputs": workload_rows(cluster),
@@ -150,3 +153,31 @@ def comparison_rows(left: Json, right: Json) -> list[Json]:
     tiles = [(a["label"], a["value"], b["value"]) for a, b in zip(left["tiles"], right["tiles"], strict=True)]
     inputs = [(a[0], a[1], b[1]) for a, b in zip(left["inputs"], right["inputs"], strict=True)]
     return [{"label": label, "left": a, "right": b, "differs": a != b} for label, a, b in tiles + inputs]
+
+
+def baseline_rows(plan: Json) -> list[Json]:
+    """Other planners on the same inputs, simulated in the same way."""
+    own = plan["predicted"]["max_wait_seconds"]
+    return [baseline_row(baseline, own) for baseline in plan["baselines"].values()]
+
+
+def baseline_row(baseline: Json, own_seconds: float) -> Json:
+    if not baseline["feasible"]:
+        return {"label": baseline["label"], "wait": "finds no plan", "ratio": "", "note": ""}
+    wait = baseline["max_wait_seconds"]
+    note = "" if baseline["holds_floor"] else "breaks the floor"
+    return {
+        "label": baseline["label"],
+        "wait": seconds_text(wait),
+        "ratio": waits_ratio(wait, own_seconds),
+        "note": note,
+    }
+
+
+def waits_ratio(wait: float, own_seconds: float) -> str:
+    """How another plan's wait compares; a ratio to nearly nothing says nothing."""
+    if abs(wait - own_seconds) < SAME_SECONDS:
+        return "the same"
+    if own_seconds < SAME_SECONDS:
+        return f"{seconds_text(wait)} more"
+    return f"{significant(wait / own_seconds)} times"

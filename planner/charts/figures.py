@@ -71,3 +71,11 @@ def convergence_table(points: Sequence[Point]) -> Json:
 
 def optional(seconds: float | None) -> str:
     return "–" if seconds is None else seconds_text(seconds)
+
+
+def waiting_table(waits: Sequence[float]) -> Json:
+    """The waiting curve at every tenth of the requests."""
+    ranked = sorted(waits)
+    shares = [ranked[min(len(ranked) - 1, round(share * (len(ranked) - 1) / 10))] for share in range(11)]
+    rows = [[f"{10 * share} %", seconds_text(seconds)] for share, seconds in enumerate(shares)]
+    return {"columns": ["Share of the requests", "Wait at most"], "rows": rows}

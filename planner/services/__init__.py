@@ -12,7 +12,7 @@ from planner.services.runs import (
     run_snapshot,
     start_run,
 )
-from planner.services.what_if import WhatIf, changed_cluster, what_if
+from planner.services.what_if import WhatIf, changed_cluster, waiting_times, what_if
 
 __all__ = [
     "EXAMPLES",
@@ -28,5 +28,6 @@ __all__ = [
     "record_run",
     "run_snapshot",
     "start_run",
+    "waiting_times",
     "what_if",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.core.errors import NoFeasiblePlan
+from planner.core.forecast import waiting_curve
 from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.core.search import SearchSettings, find_plan
@@ -49,3 +50,9 @@ def what_if(cluster: dict[str, Any]) -> WhatIf:
         return WhatIf(cluster, find_plan(problem, settings), None, is_exact)
     except NoFeasiblePlan as error:
         return WhatIf(cluster, None, error, is_exact)
+
+
+def waiting_times(cluster: dict[str, Any], plan: dict[str, Any]) -> list[float]:
+    """Simulated wait in seconds of every request of one burst."""
+    simulation = waiting_curve(Problem.from_dict(cluster), Plan.from_dict(plan))
+    return [float(seconds) for seconds in simulation.wait_seconds]

@@ -41,7 +41,7 @@ function refreshStages() {
 
 panel?.addEventListener("e2llm:job-snapshot", async ({ detail }) => {
   if (!detail.generations.length) return;
-  const figure = JSON.parse(chart.querySelector("[data-figure]").textContent);
+  const figure = JSON.parse(chart.querySelector("script[type='application/json']").textContent);
   traces(detail.generations).forEach((trace, index) => Object.assign(figure.data[index], trace));
   newest = detail.generations.at(-1).number;
   await draw(chart, figure);
