@@ -1,0 +1,35 @@
+"""What people and other apps ask of the inventory, by subject."""
+
+from inventory.services.devices import (
+    confirm_host_key,
+    override_memory,
+    register_local,
+    remove_device,
+    set_maintenance,
+    settle,
+)
+from inventory.services.registration import (
+    NewDevice,
+    default_identity,
+    look_up,
+    register_device,
+)
+from inventory.services.work import heartbeat, start_links, start_probe, start_profile, start_scan
+
+__all__ = [
+    "NewDevice",
+    "confirm_host_key",
+    "default_identity",
+    "heartbeat",
+    "look_up",
+    "override_memory",
+    "register_device",
+    "register_local",
+    "remove_device",
+    "set_maintenance",
+    "settle",
+    "start_links",
+    "start_probe",
+    "start_profile",
+    "start_scan",
+]

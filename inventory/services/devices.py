@@ -1,0 +1,100 @@
+"""Changes to a device that is registered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import transaction
+from django.db.models.deletion import Collector
+
+from accounts.models import User
+from accounts.services import audit
+from inventory.models import Device
+from inventory.remote import host_key as read_host_key
+from inventory.services.registration import CannotRegister
+
+LOOPBACK = "127.0.0.1"
+
+
+def register_local(name: str, user: User | None, *, address: str = "", llama_folder: str = "") -> Device:
+    """The machine that the dashboard runs on, as a device without SSH."""
+    if Device.objects.filter(name=name).exists():
+        raise CannotRegister(f"There is already a device called {name!r}. Choose another name.")
+    device = Device.objects.create(
+        name=name, connection=Device.Connections.LOCAL, address=address or None, llama_folder=llama_folder
+    )
+    audit(user, "device.added", name, {"host": "this machine"})
+    return device
+
+
+def confirm_host_key(device: Device, line: str, reason: str, user: User | None) -> None:
+    """Pin another key after a person compared fingerprints and said why it changed."""
+    old = read_host_key(device.host_key).fingerprint if device.host_key else ""
+    new = read_host_key(line)
+    device.host_key, device.state, device.state_reason = new.line, Device.States.SUSPECT, ""
+    device.save(update_fields=["host_key", "state", "state_reason"])
+    audit(
+        user, "device.host_key_changed", device.name, {"old": old, "new": new.fingerprint, "reason": reason}
+    )
+
+
+def set_maintenance(device: Device, wanted: bool, user: User | None) -> None:
+    """In maintenance a device is left out of plans and not watched; what runs on it goes on."""
+    device.in_maintenance = wanted
+    device.save(update_fields=["in_maintenance"])
+    audit(user, "device.maintenance_on" if wanted else "device.maintenance_off", device.name)
+
+
+def override_memory(device: Device, gpu_bytes: int, ram_bytes: int, reason: str, user: User | None) -> None:
+    """Use these sizes instead of the probed ones, or go back to those with an empty reason and the next probe."""
+    before = {"gpu": device.gpu_usable_bytes, "ram": device.ram_usable_bytes}
+    device.gpu_usable_bytes, device.ram_usable_bytes = gpu_bytes, ram_bytes
+    device.memory_override_reason = reason
+    device.save(update_fields=["gpu_usable_bytes", "ram_usable_bytes", "memory_override_reason"])
+    after = {"gpu": gpu_bytes, "ram": ram_bytes}
+    audit(user, "device.memory_overridden", device.name, {"before": before, "after": after, "reason": reason})
+
+
+def settle(device: Device, values: dict[str, Any], user: User | None) -> None:
+    """Save what an admin set on the device's form."""
+    changed = {key: value for key, value in values.items() if getattr(device, key) != value}
+    for key, value in changed.items():
+        setattr(device, key, value)
+    device.save(update_fields=list(changed))
+    if changed:
+        audit(user, "device.changed", device.name, {key: str(value)[:200] for key, value in changed.items()})
+
+
+def removal_effects(device: Device) -> list[str]:
+    """What goes with a device, in words."""
+    collector = Collector(using="default")
+    collector.collect([device])
+    counts: Counter[str] = Counter()
+    for model, rows in collector.data.items():
+        counts[str(model._meta.verbose_name)] += len(rows)
+    for query in collector.fast_deletes:
+        counts[str(query.model._meta.verbose_name)] += query.count()
+    gone = [_counted(name, count) for name, count in counts.items() if name != "device" and count]
+    return [*gone, *_running(device)]
+
+
+@transaction.atomic
+def remove_device(device: Device, user: User | None) -> None:
+    if _running(device):
+        raise CannotRegister(
+            f"{device.name} is part of a running deployment. Stop that first, then remove the device."
+        )
+    audit(user, "device.removed", device.name, {"host": device.host, "effects": removal_effects(device)})
+    device.delete()
+
+
+def _running(device: Device) -> Sequence[str]:
+    """Processes of ours on it; the app that knows them hangs them on the device under `processes`."""
+    running = Device.objects.filter(pk=device.pk, processes__state__in=["started", "ready"]).count()
+    return [f"{running} running process{'es' if running > 1 else ''} of ours"] if running else []
+
+
+def _counted(name: str, count: int) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"

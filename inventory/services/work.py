@@ -1,0 +1,52 @@
+"""Starting the long work of the inventory as jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accounts.models import User
+from inventory import runner
+from inventory.models import Device, LanguageModel
+from jobs import services as jobs
+from jobs.models import Job
+
+
+def start_probe(device: Device, user: User | None) -> Job:
+    params = {"device": device.pk}
+    return jobs.start(
+        "inventory.probe_device", params, user, label=f"Probe {device.name}", subject=device.subject
+    )
+
+
+def start_links(devices: Sequence[Device], user: User | None) -> Job:
+    params = {"devices": [device.pk for device in devices]}
+    label = f"Measure the links between {len(devices)} devices"
+    return jobs.start("inventory.measure_links", params, user, label=label, subject="links")
+
+
+def start_scan(devices: Sequence[Device], user: User | None) -> Job:
+    params = {"devices": [device.pk for device in devices]}
+    return jobs.start("inventory.scan_models", params, user, label="Look for models", subject="models")
+
+
+def start_profile(
+    devices: Sequence[Device], model: LanguageModel, user: User | None, *, thorough: bool
+) -> Job:
+    params = {"devices": [device.pk for device in devices], "model": model.pk, "thorough": thorough}
+    names = ", ".join(device.name for device in devices)
+    return jobs.start(
+        "inventory.profile_devices",
+        params,
+        user,
+        label=f"Profile {model.name} on {names}"[:200],
+        subject="profiles",
+    )
+
+
+def heartbeat() -> None:
+    """Watch all devices; one that was restarted is probed again, since its memory and build may differ."""
+    for device in runner.heartbeat():
+        try:
+            start_probe(device, None)
+        except jobs.AlreadyRunning:
+            continue
