@@ -16,6 +16,7 @@ QUICK_FAILURES = 5
 LONGEST_PAUSE_SECONDS = 4.0
 READY_SECONDS = 90.0
 REASON_LINES = 15
+CANNOT_WORK = 78  # sysexits' EX_CONFIG: a part says that starting it again will not help
 LAST_OUTPUT_SECONDS = 1.0  # a detached grandchild may keep the pipe open for good
 LONGEST_LINE_BYTES = 65536
 
@@ -104,6 +105,9 @@ class Supervisor:
             began = time.monotonic()
             how = await self._run_once(running)
             if self.is_stopping or (how == "exit 0" and running.part.may_finish):
+                return
+            if how == f"exit {CANNOT_WORK}":
+                self._fail(f"{running.part.name} cannot work here.{said(running)}")
                 return
             failures = failures + 1 if time.monotonic() - began < QUICK_SECONDS else 1
             if failures >= QUICK_FAILURES:

@@ -83,6 +83,13 @@ async def test_part_that_never_stays_up_ends_the_whole_with_its_last_words(super
         await supervisor.wait()
 
 
+async def test_part_that_cannot_work_here_is_not_tried_again(supervisor: Supervisor, diary: Diary) -> None:
+    with pytest.raises(PartFailed, match=r"hosts cannot work here(.|\n)*no llama.cpp build fits"):
+        await supervisor.start(part("hosts", "import sys; print('no llama.cpp build fits'); sys.exit(78)"))
+        await supervisor.wait()
+    assert diary.lines == ["hosts no llama.cpp build fits"]
+
+
 async def test_missing_program_is_named(supervisor: Supervisor) -> None:
     with pytest.raises(PartFailed, match="/nonexistent/valkey-server"):
         await supervisor.start(Part("redis", ["/nonexistent/valkey-server"], {}))

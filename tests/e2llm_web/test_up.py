@@ -201,3 +201,13 @@ def test_absent_redis_is_named(stopped_site: Site) -> None:
     refused = subprocess.run(stopped_site.argv, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert refused.returncode == 1
     assert "The Redis that REDIS_URL names does not answer" in refused.stderr
+
+
+def test_absent_database_is_named(stopped_site: Site) -> None:
+    absent = f"postgresql://e2llm:secret@127.0.0.1:{free_port()}/e2llm"
+    environment = stopped_site.environment | {"DATABASE_URL": absent}
+    refused = subprocess.run(stopped_site.argv, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "The database does not answer" in refused.stderr
+    assert "secret" not in refused.stderr
+    assert stopped_site.processes() == {}

@@ -1,0 +1,122 @@
+"""Every page in a real browser: no WCAG 2.2 A or AA fault, nothing wider than the screen, no script error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from playwright.sync_api import Browser, Page, sync_playwright
+from pytest_django.live_server_helper import LiveServer
+
+from accounts import services
+from accounts.models import User
+from e2llm_web.navigation import MENU
+from jobs.models import Job, JobStep
+from tests.e2llm_web.test_home import deployment, device
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+AXE = (Path(__file__).parent.parent / "vendor/axe-core/axe.min.js").read_text()
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+SCREENS = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+PAGES = [
+    *(entry.path for entries in MENU.values() for entry in entries),
+    "/settings/keys/",
+    "/settings/users/",
+    "/settings/audit/",
+    "/settings/about/",
+    "/settings/me/password/",
+    "/jobs/{job}/",
+    "/no-such-page/",
+]
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with pytest.MonkeyPatch.context() as patch:
+        # Playwright's own event loop lives in this thread; Django would take its calls for ones from async code.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        with sync_playwright() as playwright:
+            started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            yield started
+            started.close()
+
+
+@pytest.fixture
+def job(admin: User) -> Job:
+    """A lab in which something is wrong, something runs, and something is written down."""
+    device(state="lost")
+    deployment("running")
+    services.audit(admin, "device.added", "box-1")
+    services.create_api_key(admin, "notebook")
+    running = Job.objects.create(kind="x", label="Measure box-1", state="running", fraction=0.4)
+    JobStep.objects.create(job=running, position=0, key="find", label="Find the model", state="done")
+    return running
+
+
+def open_page(browser: Browser, live_server: LiveServer, user: User, screen: str, theme: Any) -> Page:
+    client = Client()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    context = browser.new_context(viewport=SCREENS[screen], color_scheme=theme, bypass_csp=True)
+    context.add_cookies(
+        [{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": live_server.url}]
+    )
+    return context.new_page()
+
+
+def faults(page: Page) -> list[str]:
+    page.evaluate(AXE)
+    result = page.evaluate("rules => axe.run({runOnly: rules})", RULES)
+    found = [
+        f"{violation['id']}: {node['html'][:120]}"
+        for violation in result["violations"]
+        for node in violation["nodes"]
+    ]
+    widest = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return found + ([f"{widest} px wider than the screen"] if widest > 0 else [])
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("screen", list(SCREENS))
+def test_every_page_is_readable_by_everybody(
+    browser: Browser, live_server: LiveServer, admin: User, job: Job, screen: str, theme: str
+) -> None:
+    page = open_page(browser, live_server, admin, screen, theme)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    found = {}
+    for path in PAGES:
+        page.goto(live_server.url + path.format(job=job.pk), wait_until="load")
+        found[path] = faults(page)
+    assert {path: texts for path, texts in found.items() if texts} == {}
+    assert errors == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_sign_in_page_too(browser: Browser, live_server: LiveServer, theme: Any) -> None:
+    page = browser.new_context(color_scheme=theme, bypass_csp=True).new_page()
+    page.goto(live_server.url + "/login/")
+    assert faults(page) == []
+
+
+def test_a_theme_that_was_chosen_stays(browser: Browser, live_server: LiveServer, admin: User) -> None:
+    page = open_page(browser, live_server, admin, "desk", "light")
+    page.goto(live_server.url)
+    page.click(".sidebar [data-theme-choice=dark]")
+    page.reload()
+    assert page.get_attribute("html", "data-bs-theme") == "dark"
+
+
+def test_a_destructive_button_asks_first_and_escape_keeps_things(
+    browser: Browser, live_server: LiveServer, admin: User, job: Job
+) -> None:
+    page = open_page(browser, live_server, admin, "desk", "light")
+    page.goto(f"{live_server.url}/jobs/{job.pk}/")
+    page.click("[data-job-cancel] button")
+    assert page.is_visible("#ask")
+    page.keyboard.press("Escape")
+    job.refresh_from_db()
+    assert not job.cancel_requested
