@@ -1,0 +1,208 @@
+"""Chat completions through the gateway, with the openai SDK as the client and scripted replicas behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import openai
+import pytest
+
+from serving.core.handover import Step
+from tests.serving.gateway_server import MODEL, FolderMover, LostMover, Running, endpoint, running_gateway
+from tests.serving.stub_replica import Stub, running_stub
+
+ASK = [{"role": "user", "content": "Say hello to all of us"}]
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Running]:
+    async with running_gateway() as running:
+        yield running
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    async with running_stub() as one:
+        yield one
+
+
+async def ask(gateway: Running, **options: object) -> str:
+    answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, **options)  # type: ignore[call-overload]
+    return str(answer.choices[0].message.content)
+
+
+async def test_an_answer_comes_whole(gateway: Running, stub: Stub) -> None:
+    gateway.serve(endpoint(1, stub.port))
+    answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK)  # type: ignore[arg-type]
+    assert answer.choices[0].message.content == "Hello there!"
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None and answer.usage.prompt_tokens == 6
+    assert answer.model == MODEL
+
+
+async def test_an_answer_comes_in_pieces_without_the_usage_nobody_asked_for(
+    gateway: Running, stub: Stub
+) -> None:
+    gateway.serve(endpoint(1, stub.port))
+    stream = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, stream=True)  # type: ignore[arg-type]
+    chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello there!"
+    assert all(chunk.choices and chunk.usage is None and chunk.model == MODEL for chunk in chunks)
+
+
+async def test_usage_comes_with_the_stream_when_it_was_asked_for(gateway: Running, stub: Stub) -> None:
+    gateway.serve(endpoint(1, stub.port))
+    stream = await gateway.openai.chat.completions.create(
+        model=MODEL,
+        messages=ASK,  # type: ignore[arg-type]
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    *_, last = [chunk async for chunk in stream]
+    assert last.usage is not None and last.usage.completion_tokens == 3
+
+
+async def test_timings_are_added_for_a_client_that_asks(gateway: Running, stub: Stub) -> None:
+    gateway.serve(endpoint(1, stub.port))
+    answer = await gateway.openai.chat.completions.create(
+        model=MODEL,
+        messages=ASK,  # type: ignore[arg-type]
+        extra_headers={"X-E2LLM-Timing": "1"},
+    )
+    timing = answer.model_extra["e2llm"]  # type: ignore[index]
+    assert timing["decode_replica"] == "R1" and timing["handover"] == "none"
+    assert timing["ttft_seconds"] >= timing["waited_seconds"] >= 0
+
+
+async def test_the_replica_sees_only_what_it_may(gateway: Running, stub: Stub) -> None:
+    gateway.serve(endpoint(1, stub.port))
+    await ask(
+        gateway,
+        temperature=0.5,
+        extra_body={
+            "id_slot": 7,
+            "n_discard": -1,
+            "lora": [],
+            "cache_prompt": False,
+            "grammar": "root ::= x",
+        },
+    )
+    body = stub.bodies[-1]
+    assert body["temperature"] == 0.5 and body["stream"] is True
+    assert body["id_slot"] in (0, 1) and body["cache_prompt"] is True
+    assert not {"n_discard", "lora", "grammar"} & body.keys()
+
+
+async def test_text_passes_unchanged(gateway: Running, stub: Stub) -> None:
+    stub.words = ["👩‍👩‍👧", "ש", "\u0000", "é", '"usage":{', "[DONE]", "data: x\n\n", "\\"]
+    gateway.serve(endpoint(1, stub.port))
+    stream = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, stream=True)  # type: ignore[arg-type]
+    text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+    assert text == "".join(stub.words) == await ask(gateway)
+
+
+async def test_more_requests_than_slots_wait_in_the_gateway(gateway: Running, stub: Stub) -> None:
+    stub.pause_seconds = 0.01
+    gateway.serve(endpoint(1, stub.port, slots=2))
+    answers = await asyncio.gather(*(ask(gateway) for _ in range(8)))
+    assert answers == ["Hello there!"] * 8
+    assert stub.most_running == 2
+    assert max(timeline.queued_seconds or 0 for timeline in gateway.kept.timelines) > 0.05
+    await gateway.settled()
+
+
+async def test_unknown_models_and_keys_are_refused(gateway: Running, stub: Stub) -> None:
+    gateway.serve(endpoint(1, stub.port))
+    with pytest.raises(openai.NotFoundError):
+        await gateway.openai.chat.completions.create(model="other", messages=ASK)  # type: ignore[arg-type]
+    with pytest.raises(openai.AuthenticationError):
+        await ask(gateway, extra_headers={"Authorization": "Bearer wrong"})
+    assert [model.id async for model in gateway.openai.models.list()] == [MODEL]
+
+
+async def test_a_key_over_its_limit_gets_429_with_a_time(gateway: Running, stub: Stub) -> None:
+    stub.fault = "hang"
+    gateway.serve(endpoint(1, stub.port))
+    single = {"Authorization": "Bearer single"}
+    first = asyncio.create_task(ask(gateway, extra_headers=single))
+    while not stub.running:
+        await asyncio.sleep(0.01)
+    with pytest.raises(openai.RateLimitError) as refusal:
+        await ask(gateway, extra_headers=single)
+    assert int(refusal.value.response.headers["retry-after"]) >= 1
+    first.cancel()
+
+
+async def test_a_prompt_over_the_context_is_refused_before_it_takes_a_slot(
+    gateway: Running, stub: Stub
+) -> None:
+    gateway.serve(endpoint(1, stub.port), context_tokens=8)
+    long = [{"role": "user", "content": "word " * 9}]
+    with pytest.raises(openai.BadRequestError) as refusal:
+        await gateway.openai.chat.completions.create(model=MODEL, messages=long)  # type: ignore[arg-type]
+    assert refusal.value.code == "context_length_exceeded"
+    assert "9" in str(refusal.value)
+    assert stub.bodies == []
+
+
+async def test_an_answer_that_cannot_fit_is_refused_and_an_open_end_is_capped(
+    gateway: Running, stub: Stub
+) -> None:
+    gateway.serve(endpoint(1, stub.port), context_tokens=100)
+    with pytest.raises(openai.BadRequestError):
+        await ask(gateway, max_tokens=95)
+    await ask(gateway)
+    assert stub.bodies[-1]["max_tokens"] == 94
+
+
+async def test_without_a_replica_the_answer_is_503_with_a_time(gateway: Running) -> None:
+    gateway.serve()
+    with pytest.raises(openai.InternalServerError) as refusal:
+        await ask(gateway)
+    assert refusal.value.status_code == 503
+    assert "retry-after" in refusal.value.response.headers
+
+
+def split_roles(gateway: Running, prefill: Stub, decode: Stub, folder: Path) -> None:
+    for name, one in (("p", prefill), ("d", decode)):
+        one.slot_folder = folder / name
+        one.slot_folder.mkdir()
+    gateway.serve(
+        endpoint(1, prefill.port, "prefill", 1, prefill.slot_folder),
+        endpoint(2, decode.port, "decode", 2, decode.slot_folder),
+        handover=True,
+    )
+
+
+async def test_a_prompt_is_handed_over_and_the_cached_tokens_prove_it(
+    gateway: Running, stub: Stub, tmp_path: Path
+) -> None:
+    async with running_stub() as decode:
+        split_roles(gateway, stub, decode, tmp_path)
+        assert await ask(gateway) == "Hello there!"
+        assert len(stub.bodies[-1]["prompt"]) == 5
+        assert gateway.last.handover is not None and gateway.last.handover.step == Step.HIT
+        assert gateway.last.cached_tokens == 5
+        assert gateway.mover.moved == 1
+        assert not list(tmp_path.rglob("*.kv"))
+        await gateway.settled()
+
+
+@pytest.mark.parametrize("broken", ["save", "restore", "crash", "truncated", "network"])
+async def test_a_failed_handover_costs_time_but_not_the_answer(
+    stub: Stub, tmp_path: Path, broken: str
+) -> None:
+    mover = LostMover() if broken == "network" else FolderMover()
+    async with running_gateway(mover=mover) as gateway, running_stub() as decode:
+        split_roles(gateway, stub, decode, tmp_path)
+        stub.saves_tokens = broken != "save"
+        stub.fault = "crash" if broken == "crash" else ""
+        decode.forgets_restored = broken == "restore"
+        mover.truncates = broken == "truncated"
+        assert await ask(gateway) == "Hello there!"
+        assert gateway.last.handover is not None
+        assert gateway.last.handover.step == Step.FALLBACK and gateway.last.handover.reason
+        assert not list(tmp_path.rglob("*.kv"))
+        await gateway.settled()
