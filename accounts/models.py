@@ -32,9 +32,7 @@ class LoginLink(models.Model):
     """A link that logs one user in once."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE)
-    digest = models.CharField(
-        max_length=64, unique=True, help_text="SHA-256 of the token, hex"
-    )
+    digest = models.CharField(max_length=64, unique=True, help_text="SHA-256 of the token, hex")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True, blank=True)
@@ -54,12 +52,8 @@ class ApiKey(models.Model):
         help_text="first characters, to recognise the key by",
     )
     digest = models.CharField(max_length=64, help_text="HMAC-SHA256 of the key, hex")
-    pepper = models.CharField(
-        max_length=8, help_text="which vault key the digest was made with"
-    )
-    max_concurrent = models.PositiveIntegerField(
-        default=0, help_text="requests at once; 0 means no limit"
-    )
+    pepper = models.CharField(max_length=8, help_text="which vault key the digest was made with")
+    max_concurrent = models.PositiveIntegerField(default=0, help_text="requests at once; 0 means no limit")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -77,20 +71,12 @@ class AuditEntry(models.Model):
     """One change by one person; rows are only ever added."""
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL
-    )
-    username = models.CharField(
-        max_length=150, help_text="kept when the user is deleted"
-    )
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    username = models.CharField(max_length=150, help_text="kept when the user is deleted")
     address = models.CharField(max_length=45, blank=True)
-    action = models.CharField(
-        max_length=80, help_text='verb and noun, such as "device.added"'
-    )
+    action = models.CharField(max_length=80, help_text='verb and noun, such as "device.added"')
     target = models.CharField(max_length=200, blank=True)
-    detail = models.JSONField(
-        default=dict, help_text="before and after, never a secret"
-    )
+    detail = models.JSONField(default=dict, help_text="before and after, never a secret")
 
     class Meta:
         ordering = ["-id"]

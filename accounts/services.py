@@ -28,26 +28,20 @@ View = Callable[..., HttpResponse]
 
 def create_login_link(username: str = "admin") -> str:
     """Token of a fresh one-time link for an admin, who is created when missing; older links end."""
-    user, created = User.objects.get_or_create(
-        username=username, defaults={"role": Role.ADMIN}
-    )
+    user, created = User.objects.get_or_create(username=username, defaults={"role": Role.ADMIN})
     if created:
         user.set_unusable_password()
         user.save()
     token = secrets.token_urlsafe(32)
     LoginLink.objects.filter(user=user, used_at=None).delete()
-    LoginLink.objects.create(
-        user=user, digest=_sha256(token), expires_at=timezone.now() + LOGIN_LINK_LIFE
-    )
+    LoginLink.objects.create(user=user, digest=_sha256(token), expires_at=timezone.now() + LOGIN_LINK_LIFE)
     return token
 
 
 def redeem_login_link(token: str) -> User | None:
     """The user whom the token logs in, once; None when it is unknown, used or expired."""
     with transaction.atomic():
-        link = (
-            LoginLink.objects.select_for_update().filter(digest=_sha256(token)).first()
-        )
+        link = LoginLink.objects.select_for_update().filter(digest=_sha256(token)).first()
         if link is None or not link.is_usable() or not link.user.is_active:
             return None
         link.used_at = timezone.now()
@@ -88,11 +82,7 @@ def internal_key(user: User, lifetime_seconds: int = INTERNAL_KEY_SECONDS) -> st
 def internal_key_user_id(text: str) -> int | None:
     """Id of the user behind an internal key; None when it is malformed, forged or expired."""
     parts = text.removeprefix(INTERNAL_MARK).split(".")
-    if (
-        not text.startswith(INTERNAL_MARK)
-        or len(parts) != 4
-        or not (parts[0] + parts[1]).isdigit()
-    ):
+    if not text.startswith(INTERNAL_MARK) or len(parts) != 4 or not (parts[0] + parts[1]).isdigit():
         return None
     user_id, expires, pepper, signature = parts
     try:
@@ -131,9 +121,7 @@ def _needs(role: Role) -> Callable[[View], View]:
         @wraps(view)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if not isinstance(request.user, User) or not request.user.may(role):
-                raise PermissionDenied(
-                    f"This needs the role {role.value}; ask an admin for it."
-                )
+                raise PermissionDenied(f"This needs the role {role.value}; ask an admin for it.")
             return view(request, *args, **kwargs)
 
         return guarded

@@ -39,9 +39,7 @@ def _keys() -> list[bytes]:
             "the backup, or delete the stored SSH identities and API keys and enter them again."
         ) from None
     if not lines:
-        raise VaultError(
-            f"The key file {key_file()} is empty. Restore it from the backup."
-        )
+        raise VaultError(f"The key file {key_file()} is empty. Restore it from the backup.")
     return lines
 
 
@@ -78,9 +76,7 @@ def peppered_digest(text: str, pepper: str) -> str:
     for key in _keys():
         if hashlib.sha256(key).hexdigest()[:8] == pepper:
             return hmac.new(b"digest:" + key, text.encode(), hashlib.sha256).hexdigest()
-    raise VaultError(
-        f"The key {pepper} is no longer in {key_file()}; API keys made with it must be renewed."
-    )
+    raise VaultError(f"The key {pepper} is no longer in {key_file()}; API keys made with it must be renewed.")
 
 
 class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
