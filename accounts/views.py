@@ -56,7 +56,7 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
 
 @require_GET
 def me(request: HttpRequest) -> HttpResponse:
-    return render(request, "accounts/me.html", {"has_password": request.user.has_usable_password()})
+    return render(request, "accounts/me.html", {"has_password": _person(request).has_usable_password()})
 
 
 @sensitive_post_parameters()

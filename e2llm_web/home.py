@@ -281,8 +281,9 @@ def tiles(latest: TrafficSample, now: datetime) -> list[Tile]:
 
 def waiting_seconds(now: datetime) -> list[float]:
     """Time in the queue of each request of the window, sorted."""
-    samples = RequestSample.objects.filter(received_at__gt=now - WINDOW, queued_seconds__isnull=False)
-    return sorted(samples.order_by().values_list("queued_seconds", flat=True))
+    samples = RequestSample.objects.filter(received_at__gt=now - WINDOW)
+    waits = samples.order_by().values_list("queued_seconds", flat=True)
+    return sorted(seconds for seconds in waits if seconds is not None)
 
 
 def percentile(ordered: list[float], fraction: float) -> float | None:
