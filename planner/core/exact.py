@@ -87,7 +87,7 @@ def solve(catalogue: Catalogue, objective: Objective, allow_mixed: bool) -> Iter
                 options[role][mask] = found
         if number % GROUPS_BETWEEN_STEPS == GROUPS_BETWEEN_STEPS - 1:
             yield ExactStep(number + 1, len(masks))
-    solver = _Solver(n, objective, catalogue.problem.policy.allow_idle)
+    solver = PartitionSolver(n, objective, catalogue.problem.policy.allow_idle)
     plans = solver.disaggregated(options[PREFILL], options[DECODE])
     if allow_mixed:
         plans += solver.mixed(options[MIXED])
@@ -100,7 +100,7 @@ def devices_of(mask: int) -> tuple[int, ...]:
     return tuple(k for k in range(mask.bit_length()) if mask >> k & 1)
 
 
-class _Solver:
+class PartitionSolver:
     def __init__(self, n_devices: int, objective: Objective, allow_idle: bool) -> None:
         self.n = n_devices
         self.objective = objective
