@@ -87,7 +87,11 @@ def keys(request: HttpRequest) -> HttpResponse:
     shown = ApiKey.objects.select_related("user").order_by("revoked_at", "-created_at")
     if not user.is_admin:
         shown = shown.filter(user=user)
-    return render(request, "accounts/keys.html", {"form": form, "keys": shown, "new_key": new_key})
+    return render(
+        request,
+        "accounts/keys.html",
+        {"form": form, "keys": shown, "new_key": new_key, "endpoint": f"{settings.GATEWAY_URL}/v1"},
+    )
 
 
 @require_POST

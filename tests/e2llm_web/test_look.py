@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from django.template import Context, Template
 
 VENDOR = Path("static/vendor")
+BUDGET_BYTES = 150_000
 ROWS = re.findall(r"^\| (\S+) \|.*`([0-9a-f]{64})` \|$", (VENDOR / "VERSIONS.md").read_text(), re.MULTILINE)
 
 
@@ -60,3 +62,24 @@ def test_the_raw_value_is_there_on_hover() -> None:
 def test_an_icon_without_words_has_a_label() -> None:
     assert 'aria-label="Running"' in shown('{% icon "arrow-repeat" "spin" "Running" %}')
     assert 'aria-hidden="true"' in shown('{% icon "arrow-repeat" %}')
+
+
+def test_a_page_without_charts_stays_within_its_budget() -> None:
+    named = re.findall(r"static '([^']+\.(?:css|js))'", Path("templates/base.html").read_text())
+    imported = [f"js/{name}.js" for name in ("confirm", "copy", "table", "live", "time", "job")]
+    assert (
+        sum(len(gzip.compress(Path("static", name).read_bytes())) for name in named + imported) < BUDGET_BYTES
+    )
+
+
+def test_nothing_comes_from_another_site() -> None:
+    pages = [
+        *Path("templates").rglob("*.html"),
+        *Path("static/css").glob("*.css"),
+        *Path("static/js").glob("*.js"),
+    ]
+    assert [
+        path
+        for path in pages
+        if re.search(r"""(src|href)=["'](https?:)?//|url\(["']?https?:""", path.read_text())
+    ] == []
