@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from inventory.core.model_shape import BlockShape, ModelShape
@@ -90,3 +97,53 @@ def profiled_device(entry: dict[str, Any], model: LanguageModel) -> Device:
         device=device, model=model, tables=tables, residual=0.02, measured_at=timezone.now()
     )
     return device
+
+
+def many_devices(count: int) -> dict[str, Any]:
+    """A cluster of distinct devices, large enough that a search takes a while."""
+    document = cluster_of(QWEN3)
+    entries = document["devices"]
+    document["devices"] = [
+        {
+            **entries[index % 8],
+            "name": f"Dev.{index + 1}",
+            "kind": f"kind-{index}",
+            "gpu_usable_bytes": entries[index % 8]["gpu_usable_bytes"] + 1e6 * index,
+        }
+        for index in range(count)
+    ]
+    return document
+
+
+@pytest.fixture
+def worker(valkey_url: str, transactional_db: None, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A real Celery worker of its own process on the test's database and Valkey."""
+    name = connection.settings_dict["NAME"]
+    (tmp_path / "e2llm.sqlite3").symlink_to(name)
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "e2llm_web.settings",
+        "E2LLM_DATA": str(tmp_path),
+        "REDIS_URL": valkey_url,
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "e2llm_web",
+        "worker",
+        "-c",
+        "2",
+        "--loglevel",
+        "WARNING",
+    ]
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    yield process
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def children_of(process: subprocess.Popen[bytes]) -> list[int]:
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(pid) for pid in listed.split()]
