@@ -49,15 +49,20 @@ class StreamedAnswer:
             await self.client.start(200, EVENT_STREAM)
         events = events.replace(self._alias, self._name)
         if sse.is_special(events):
-            events = b"".join([self._opened(event) for event in sse.split(events)])
-        if events:
-            await self.client.write(events)
+            for event in sse.split(events):
+                await self._write(self._opened(event))
+        else:
+            await self._write(events)
 
     async def finish(self) -> None:
         await self.client.end()
 
     def restart(self) -> None:
         assert not self.client.has_started, "what was sent cannot be taken back"
+
+    async def _write(self, events: bytes) -> None:
+        if events:
+            await self.client.write(events)
 
     def _opened(self, event: bytes) -> bytes:
         if sse.is_done(event):

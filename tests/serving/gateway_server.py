@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from openai import AsyncOpenAI
@@ -81,7 +82,7 @@ class Running:
     mover: FolderMover
     kept: Kept
     port: int
-    openai: AsyncOpenAI
+    openai: Any  # the SDK's overloads do not take options from a test's parameters
 
     @property
     def balancer(self) -> Balancer:

@@ -29,13 +29,13 @@ async def stub() -> AsyncIterator[Stub]:
 
 
 async def ask(gateway: Running, **options: object) -> str:
-    answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, **options)  # type: ignore[call-overload]
+    answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, **options)
     return str(answer.choices[0].message.content)
 
 
 async def test_an_answer_comes_whole(gateway: Running, stub: Stub) -> None:
     gateway.serve(endpoint(1, stub.port))
-    answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK)  # type: ignore[arg-type]
+    answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK)
     assert answer.choices[0].message.content == "Hello there!"
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage is not None and answer.usage.prompt_tokens == 6
@@ -46,7 +46,7 @@ async def test_an_answer_comes_in_pieces_without_the_usage_nobody_asked_for(
     gateway: Running, stub: Stub
 ) -> None:
     gateway.serve(endpoint(1, stub.port))
-    stream = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, stream=True)  # type: ignore[arg-type]
+    stream = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, stream=True)
     chunks = [chunk async for chunk in stream]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello there!"
     assert all(chunk.choices and chunk.usage is None and chunk.model == MODEL for chunk in chunks)
@@ -56,7 +56,7 @@ async def test_usage_comes_with_the_stream_when_it_was_asked_for(gateway: Runnin
     gateway.serve(endpoint(1, stub.port))
     stream = await gateway.openai.chat.completions.create(
         model=MODEL,
-        messages=ASK,  # type: ignore[arg-type]
+        messages=ASK,
         stream=True,
         stream_options={"include_usage": True},
     )
@@ -68,10 +68,10 @@ async def test_timings_are_added_for_a_client_that_asks(gateway: Running, stub: 
     gateway.serve(endpoint(1, stub.port))
     answer = await gateway.openai.chat.completions.create(
         model=MODEL,
-        messages=ASK,  # type: ignore[arg-type]
+        messages=ASK,
         extra_headers={"X-E2LLM-Timing": "1"},
     )
-    timing = answer.model_extra["e2llm"]  # type: ignore[index]
+    timing = answer.model_extra["e2llm"]
     assert timing["decode_replica"] == "R1" and timing["handover"] == "none"
     assert timing["ttft_seconds"] >= timing["waited_seconds"] >= 0
 
@@ -98,7 +98,7 @@ async def test_the_replica_sees_only_what_it_may(gateway: Running, stub: Stub) -
 async def test_text_passes_unchanged(gateway: Running, stub: Stub) -> None:
     stub.words = ["👩‍👩‍👧", "ש", "\u0000", "é", '"usage":{', "[DONE]", "data: x\n\n", "\\"]
     gateway.serve(endpoint(1, stub.port))
-    stream = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, stream=True)  # type: ignore[arg-type]
+    stream = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, stream=True)
     text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
     assert text == "".join(stub.words) == await ask(gateway)
 
@@ -116,7 +116,7 @@ async def test_more_requests_than_slots_wait_in_the_gateway(gateway: Running, st
 async def test_unknown_models_and_keys_are_refused(gateway: Running, stub: Stub) -> None:
     gateway.serve(endpoint(1, stub.port))
     with pytest.raises(openai.NotFoundError):
-        await gateway.openai.chat.completions.create(model="other", messages=ASK)  # type: ignore[arg-type]
+        await gateway.openai.chat.completions.create(model="other", messages=ASK)
     with pytest.raises(openai.AuthenticationError):
         await ask(gateway, extra_headers={"Authorization": "Bearer wrong"})
     assert [model.id async for model in gateway.openai.models.list()] == [MODEL]
@@ -141,7 +141,7 @@ async def test_a_prompt_over_the_context_is_refused_before_it_takes_a_slot(
     gateway.serve(endpoint(1, stub.port), context_tokens=8)
     long = [{"role": "user", "content": "word " * 9}]
     with pytest.raises(openai.BadRequestError) as refusal:
-        await gateway.openai.chat.completions.create(model=MODEL, messages=long)  # type: ignore[arg-type]
+        await gateway.openai.chat.completions.create(model=MODEL, messages=long)
     assert refusal.value.code == "context_length_exceeded"
     assert "9" in str(refusal.value)
     assert stub.bodies == []
