@@ -3,39 +3,17 @@
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from e2llm_web import embedded_redis, ports
+from e2llm_web.addresses import Addresses
 from e2llm_web.supervisor import Part
 
 WORKER_PROCESSES = 6  # jobs mostly wait for hosts; a plan must not keep the housekeeping waiting
 WORKER_GRACE_SECONDS = 8.0
-
-
-@dataclass(frozen=True)
-class Addresses:
-    """Where the pages and the gateway listen."""
-
-    host: str
-    port: int
-    gateway_port: int
-
-    @property
-    def site(self) -> str:
-        return f"http://{self.reachable_host}:{self.port}"
-
-    @property
-    def gateway(self) -> str:
-        return f"http://{self.reachable_host}:{self.gateway_port}"
-
-    @property
-    def reachable_host(self) -> str:
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104  compared, not bound
-        return f"[{host}]" if ":" in host else host
 
 
 async def redis_answers(url: str) -> bool:
@@ -68,9 +46,7 @@ def web(addresses: Addresses, environment: Mapping[str, str]) -> Part:
 
 
 def gateway(addresses: Addresses, environment: Mapping[str, str]) -> Part:
-    return _server(
-        "gateway", "serving.gateway.app:app", addresses.host, addresses.gateway_port, environment
-    )
+    return _server("gateway", "serving.gateway.app:app", addresses.host, addresses.gateway_port, environment)
 
 
 def _server(name: str, application: str, host: str, port: int, environment: Mapping[str, str]) -> Part:

@@ -21,7 +21,7 @@ from accounts.core.roles import Role
 from accounts.models import User
 from accounts.services import create_login_link
 from e2llm_web import embedded_redis, parts, ports
-from e2llm_web.parts import Addresses
+from e2llm_web.addresses import Addresses
 from e2llm_web.supervisor import PartFailed, StopRequested, Supervisor
 
 LEAST_FREE_BYTES = 300 * 10**6
@@ -97,6 +97,8 @@ class Session:
         )
         say("up", f"pages    {self.addresses.site}/")
         say("up", f"gateway  {self.addresses.gateway}/v1")
+        if self.addresses.is_open and not settings.HTTPS:
+            say("up", "others reach this over plain HTTP, passwords included; see docs/operations.md for TLS")
         link = await asyncio.to_thread(login_link, self.addresses, self.demo is not None)
         if link:
             say("up", f"log in once with  {link}")
@@ -160,14 +162,12 @@ def check_ports(addresses: Addresses) -> None:
 
 
 def child_environment(addresses: Addresses) -> dict[str, str]:
-    named = os.environ.get("E2LLM_HOSTS", "")
-    is_own = addresses.reachable_host in {"127.0.0.1", "localhost", "[::1]"}
-    hosts = [host for host in (named, "" if is_own else addresses.reachable_host) if host]
+    named = [host for host in os.environ.get("E2LLM_HOSTS", "").split(",") if host]
     return os.environ | {
         "DJANGO_SETTINGS_MODULE": "e2llm_web.settings",
         "E2LLM_DATA": str(settings.DATA_DIR),
         "E2LLM_GATEWAY_URL": addresses.gateway,
-        "E2LLM_HOSTS": ",".join(hosts),
+        "E2LLM_HOSTS": ",".join([*named, *addresses.names()]),
         "PYTHONUNBUFFERED": "1",
     }
 
