@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +12,10 @@ from planner.core.catalogue import Catalogue, Option
 from planner.core.congestion import burst_wait, paper_wait
 from planner.core.exact import PartitionSolver, devices_of, solve
 from planner.core.latency import Costs, hop_count, link_seconds
-from planner.core.memory import block_sums, gpu_blocks
+from planner.core.memory import Floats, block_sums, gpu_blocks
 from planner.core.objective import PAPER, Objective
 from planner.core.partition import Split, paper_dp, selection_rule
-from planner.core.problem import Link, Workload
+from planner.core.problem import Device, Link, Workload
 from planner.core.roles import assign
 from planner.core.servers import Server
 from planner.core.simulate import Requests, simulate
@@ -35,7 +36,7 @@ BLOCK = np.arange(11.0)
 A, B = BLOCK * 0.001, BLOCK * 0.002
 
 
-def constant(seconds: float):  # type: ignore[no-untyped-def]
+def constant(seconds: float) -> Callable[[Floats], Floats]:
     return lambda tokens: np.full(len(tokens), seconds)
 
 
@@ -87,7 +88,7 @@ def test_d3_kv_of_blocks_in_ram_stays_on_the_gpu(
 
 
 def test_d4_slots_are_scanned_up_to_the_floor() -> None:
-    def kind(name: str):  # type: ignore[no-untyped-def]
+    def kind(name: str) -> Device:
         return device(name, 0.0, decode=table(0.003, per_batch=0.001))
 
     overlapped = {"runtime": "overlapped", "topology": "chain", "min_tokens_per_second": 7.0, "max_slots": 64}
@@ -139,7 +140,7 @@ class GivenSpeeds:
 
 def test_d6_the_fast_reader_prefills_and_the_others_decode() -> None:
     speeds = GivenSpeeds({(0,): (1000, 100), (1,): (500, 200), (2,): (400, 150)})
-    found = assign(speeds, [(0,), (1,), (2,)], Objective(PAPER, problem([device("a", 1)])))  # type: ignore[arg-type]
+    found = assign(speeds, [(0,), (1,), (2,)], Objective(PAPER, problem([device("a", 1)])))
     assert found is not None
     assert [one.role for one in found.options if one] == ["prefill", "decode", "decode"]
     assert found.seconds == pytest.approx(1.357143, abs=1e-6)

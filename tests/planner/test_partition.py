@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from random import Random
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def test_selection_rule_has_the_shortest_pass_among_its_equals_when_costs_curve_
 
 @settings(max_examples=1000, deadline=None)
 @given(rising_stages(), st.randoms(use_true_random=False))
-def test_minimum_sum_is_exact_even_for_costs_of_any_shape(stages: Stages, chance) -> None:  # type: ignore[no-untyped-def]
+def test_minimum_sum_is_exact_even_for_costs_of_any_shape(stages: Stages, chance: Random) -> None:
     workers, masters, _ = stages
     for side in (workers, masters):
         for row in side:
