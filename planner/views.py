@@ -118,13 +118,19 @@ def from_file(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         try:
-            run = services.start_run(data["cluster"], data["method"], data["seed"], person(request))
+            run = file_run(data, person(request))
         except BadDocument as error:
             return render(
                 request, "planner/file.html", {"form": form, "problems": error.problems}, status=REJECTED
             )
         return started(request, run)
     return render(request, "planner/file.html", {"form": form}, status=REJECTED if form.errors else 200)
+
+
+def file_run(data: dict[str, Any], user: User) -> PlanRun:
+    if data["plan"] is not None:
+        return services.import_run(data["cluster"], data["plan"], user)
+    return services.start_run(data["cluster"], data["method"], data["seed"], user)
 
 
 @require_POST

@@ -22,7 +22,12 @@ def headline(plan: Json) -> list[Json]:
     return [
         tile("Longest wait", seconds_text(predicted["max_wait_seconds"]), "hourglass-split", "simulated"),
         tile("Mean wait", seconds_text(predicted["mean_wait_seconds"]), "", waits_hint(predicted)),
-        tile("First token after", seconds_text(predicted["ttft_seconds"]), "lightning", "without waiting"),
+        tile(
+            "First token after",
+            seconds_text(predicted["ttft_seconds"]),
+            "lightning",
+            "on average, its wait counted",
+        ),
         tile("Each request gets", rate_text(1 / tpot_seconds) if tpot_seconds else "–", "speedometer2", ""),
         tile("Requests at once", str(slots), "layers", f"{len(plan['replicas'])} replicas"),
         tile("All requests get", rate_text(predicted["decode_tokens_per_second"]), "chat-dots", ""),
@@ -56,7 +61,7 @@ def proof(plan: Json) -> Json:
 
 def shortfall(refusal: Json) -> str:
     """How much is missing, in the unit of the limit."""
-    shown = {"bytes": bytes_text, "seconds": seconds_text, "tokens/s": rate_text}
+    shown = {"bytes": bytes_text, "seconds": seconds_text, "tokens per second": rate_text}
     text = shown.get(refusal["unit"])
     return text(refusal["shortfall"]) if text else f"{significant(refusal['shortfall'])} {refusal['unit']}"
 
@@ -135,7 +140,7 @@ def plan_page(plan: Json, cluster: Json) -> Json:
     """Everything that a plan's page shows, without the run around it."""
     return {
         "plan": plan,
-        "idle": plan["idle"],
+        "idle": idle_rows(plan),
         "used_devices": [stage["device"] for replica in plan["replicas"] for stage in replica["stages"]],
         "tiles": headline(plan),
         "rows": stage_rows(plan, cluster),
@@ -146,6 +151,12 @@ def plan_page(plan: Json, cluster: Json) -> Json:
         "inputs": workload_rows(cluster),
         "note": cluster.get("note", ""),
     }
+
+
+def idle_rows(plan: Json) -> list[Json]:
+    """Devices without a part in the plan, and why."""
+    reason = "no plan waits less with it" if plan["proof"]["optimal"] else "no plan found waits less with it"
+    return [{"device": name, "reason": reason} for name in plan["idle"]]
 
 
 def comparison_rows(left: Json, right: Json) -> list[Json]:

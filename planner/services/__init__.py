@@ -1,6 +1,7 @@
 """Plan runs, what a fleet could hold, and what would be if."""
 
 from planner.services.feasibility import Feasibility, feasibility
+from planner.services.files import import_run, plan_for, read_document
 from planner.services.runs import (
     EXAMPLES,
     TASK,
@@ -22,9 +23,12 @@ __all__ = [
     "WhatIf",
     "changed_cluster",
     "feasibility",
+    "import_run",
     "job_id_of",
+    "plan_for",
     "plan_inventory",
     "points_of",
+    "read_document",
     "record_run",
     "run_snapshot",
     "start_run",

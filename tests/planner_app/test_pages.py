@@ -152,6 +152,21 @@ def test_files_go_out_and_come_back_in(page: Client, operator: User, small_clust
     assert again.cluster["model"] == run.cluster["model"]
 
 
+def test_a_plan_comes_back_in_with_its_cluster(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = finished_run(small_cluster, operator)
+    files = {
+        "cluster": SimpleUploadedFile("lab.json", page.get(f"/plans/{run.pk}/cluster.json").content),
+        "plan": SimpleUploadedFile("plan.json", page.get(f"/plans/{run.pk}/plan.json").content),
+    }
+    page.post(reverse("planner:file"), files | {"method": "ga", "seed": 1})
+    imported = PlanRun.objects.first()
+    assert imported is not None and imported.pk != run.pk
+    assert imported.plan == run.plan
+    assert page.get(reverse("planner:run", args=[imported.pk])).status_code == 200
+
+
 def test_a_wrong_file_lists_every_problem(page: Client, small_cluster: dict[str, Any]) -> None:
     small_cluster["model"]["block_bytes"] = -1
     del small_cluster["workload"]["requests"]

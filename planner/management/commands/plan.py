@@ -1,0 +1,83 @@
+"""Find the best plan for a cluster file."""
+
+import json
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from django.core.management.base import BaseCommand
+
+from planner import charts, services
+from planner.core.errors import BadDocument, NoFeasiblePlan
+from planner.core.objective import OBJECTIVES, WAIT
+from planner.core.plan import Plan
+from planner.core.problem import Problem
+from planner.core.search import METHODS, SearchSettings, search, with_seed
+
+BAD_INPUT, NO_PLAN = 2, 3
+
+
+class Command(BaseCommand):
+    help = "Find the best plan for a cluster file (e2llm-cluster/1) and print it (e2llm-plan/1)."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("cluster", type=Path, metavar="CLUSTER.json")
+        parser.add_argument("--method", choices=METHODS, default="auto")
+        parser.add_argument("--objective", choices=OBJECTIVES, default=WAIT)
+        parser.add_argument("--seed", type=int, help="default: the policy's seed")
+        parser.add_argument("--json", action="store_true", help="one JSON document on stdout, nothing else")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            problem = Problem.from_dict(services.read_document(options["cluster"]))
+            if options["seed"] is not None:
+                problem = with_seed(problem, options["seed"])
+            plan = self.search(problem, SearchSettings(options["method"], options["objective"]))
+        except BadDocument as error:
+            self.give_up(error.to_dict(), error.problems, BAD_INPUT, options["json"])
+        except NoFeasiblePlan as error:
+            self.give_up(error.to_dict(), [error.text, error.remedy], NO_PLAN, options["json"])
+        self.stdout.write(json.dumps(plan.to_dict(), indent=1) if options["json"] else summary(plan, problem))
+
+    def search(self, problem: Problem, settings: SearchSettings) -> Plan:
+        rng = np.random.default_rng(problem.policy.seed)
+        step, phase = None, ""
+        for step in search(problem, settings, rng):
+            if step.phase != phase:
+                phase = step.phase
+                self.stderr.write(f"{step.fraction:4.0%} {step.message}")
+        assert step is not None and step.best_plan is not None, "search ends with a plan or raises"
+        return step.best_plan
+
+    def give_up(self, document: dict[str, Any], lines: list[str], status: int, as_json: bool) -> None:
+        if as_json:
+            self.stdout.write(json.dumps(document, indent=1))
+        else:
+            self.stderr.write("\n".join(lines))
+        sys.exit(status)
+
+
+def summary(plan: Plan, problem: Problem) -> str:
+    """The plan in a few lines for a terminal."""
+    page = charts.plan_page(plan.to_dict(), problem.to_dict())
+    lines = [
+        f"{tile['label']:<20} {tile['value']} {tile['hint'] and '(' + tile['hint'] + ')'}"
+        for tile in page["tiles"]
+    ]
+    for row in page["rows"]:
+        numbers = ", ".join(f"{number['label'].lower()} {number['text']}" for number in row["numbers"])
+        lines.append(f"\n{row['role_label']} replica {row['number']}: {numbers}")
+        for stage in row["stages"]:
+            master = " (master)" if stage["is_master"] else ""
+            split = f"{stage['gpu_blocks']} GPU + {stage['cpu_blocks']} CPU"
+            lines.append(
+                f"  {stage['device']}{master}: {stage['blocks_text']}, {split}, {stage['seconds_text']}"
+            )
+    if plan.idle:
+        lines.append(f"\nIdle: {', '.join(plan.idle)}")
+    return "\n".join(
+        [*lines, f"\n{plan.bottleneck.text}", f"{page['proof']['title']}. {page['proof']['text']}"]
+    )
