@@ -26,19 +26,24 @@ async def prompt_of(
     """Refuse what does not fit the context of one slot before it takes a place in the queue."""
     bound = request.token_bound
     wanted = request.max_tokens
+    if wanted is not None and wanted > context_tokens:
+        raise too_long(
+            f"{wanted} tokens for the answer are more than the context of {context_tokens}", "max_tokens"
+        )
     if not needs_tokens and wanted is not None and bound + wanted <= context_tokens:
         return Prompt(bound, (), wanted)
     tokens = await tokenise_chat(endpoint, request.body, timeout_seconds)
     room = context_tokens - len(tokens)
-    if room < max(1, wanted or 1):
-        asked = f" and {wanted} for the answer" if wanted else ""
-        raise ApiError(
-            400,
-            "context_length_exceeded",
-            f"the context is {context_tokens} tokens; the messages take {len(tokens)}{asked}",
-            param="messages",
+    if room < 1:
+        raise too_long(
+            f"the messages take {len(tokens)} tokens, the context holds {context_tokens}", "messages"
         )
-    return Prompt(len(tokens), tuple(tokens), wanted or room)
+    # A long conversation must not fail for a generous max_tokens: the answer ends with "length" instead.
+    return Prompt(len(tokens), tuple(tokens), min(wanted or room, room))
+
+
+def too_long(text: str, param: str) -> ApiError:
+    return ApiError(400, "context_length_exceeded", text, param=param)
 
 
 async def tokenise_chat(endpoint: Endpoint, body: dict[str, Any], timeout_seconds: float) -> list[int]:

@@ -147,14 +147,15 @@ async def test_a_prompt_over_the_context_is_refused_before_it_takes_a_slot(
     assert stub.bodies == []
 
 
-async def test_an_answer_that_cannot_fit_is_refused_and_an_open_end_is_capped(
+async def test_an_impossible_length_is_refused_and_a_generous_one_is_capped(
     gateway: Running, stub: Stub
 ) -> None:
     gateway.serve(endpoint(1, stub.port), context_tokens=100)
     with pytest.raises(openai.BadRequestError):
-        await ask(gateway, max_tokens=95)
-    await ask(gateway)
-    assert stub.bodies[-1]["max_tokens"] == 94
+        await ask(gateway, max_tokens=101)
+    for options in ({}, {"max_tokens": 99}):
+        await ask(gateway, **options)
+        assert stub.bodies[-1]["max_tokens"] == 94
 
 
 async def test_without_a_replica_the_answer_is_503_with_a_time(gateway: Running) -> None:
