@@ -12,11 +12,18 @@ import pytest
 import redis
 from django.conf import settings
 from django.test import Client
+from hypothesis import HealthCheck
+from hypothesis import settings as property_settings
 
 from accounts import vault
 from accounts.core.roles import Role
 from accounts.models import User
 from e2llm_web import embedded_redis
+
+# No deadline: a loaded machine is no failure of the code.
+property_settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+property_settings.register_profile("fuzz", parent=property_settings.get_profile("default"), max_examples=2000)
+property_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def require(part: str, found: object, remedy: str) -> None:
