@@ -1,12 +1,15 @@
 """What people and other apps ask of the inventory, by subject."""
 
+from inventory.remote import host_key as read_host_key
 from inventory.services.devices import (
     confirm_host_key,
     override_memory,
     register_local,
+    removal_effects,
     remove_device,
     set_maintenance,
     settle,
+    use_probed_memory,
 )
 from inventory.services.registration import (
     NewDevice,
@@ -24,7 +27,9 @@ __all__ = [
     "look_up",
     "override_memory",
     "register_device",
+    "read_host_key",
     "register_local",
+    "removal_effects",
     "remove_device",
     "set_maintenance",
     "settle",
@@ -32,4 +37,5 @@ __all__ = [
     "start_probe",
     "start_profile",
     "start_scan",
+    "use_probed_memory",
 ]

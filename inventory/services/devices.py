@@ -11,11 +11,10 @@ from django.db.models.deletion import Collector
 
 from accounts.models import User
 from accounts.services import audit
+from inventory.core.hardware import usable_memory
 from inventory.models import Device
 from inventory.remote import host_key as read_host_key
 from inventory.services.registration import CannotRegister
-
-LOOPBACK = "127.0.0.1"
 
 
 def register_local(name: str, user: User | None, *, address: str = "", llama_folder: str = "") -> Device:
@@ -48,13 +47,22 @@ def set_maintenance(device: Device, wanted: bool, user: User | None) -> None:
 
 
 def override_memory(device: Device, gpu_bytes: int, ram_bytes: int, reason: str, user: User | None) -> None:
-    """Use these sizes instead of the probed ones, or go back to those with an empty reason and the next probe."""
+    """Use these sizes instead of the probed ones."""
     before = {"gpu": device.gpu_usable_bytes, "ram": device.ram_usable_bytes}
     device.gpu_usable_bytes, device.ram_usable_bytes = gpu_bytes, ram_bytes
     device.memory_override_reason = reason
     device.save(update_fields=["gpu_usable_bytes", "ram_usable_bytes", "memory_override_reason"])
     after = {"gpu": gpu_bytes, "ram": ram_bytes}
     audit(user, "device.memory_overridden", device.name, {"before": before, "after": after, "reason": reason})
+
+
+def use_probed_memory(device: Device, user: User | None) -> None:
+    """Drop what was set by hand."""
+    usable = usable_memory(device.hardware)
+    device.gpu_usable_bytes, device.ram_usable_bytes = usable.gpu_bytes, usable.ram_bytes
+    device.memory_override_reason = ""
+    device.save(update_fields=["gpu_usable_bytes", "ram_usable_bytes", "memory_override_reason"])
+    audit(user, "device.memory_probed", device.name)
 
 
 def settle(device: Device, values: dict[str, Any], user: User | None) -> None:

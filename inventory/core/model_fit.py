@@ -1,0 +1,50 @@
+"""How many blocks of a model a device can hold: the sums behind the fit table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import mean
+
+from inventory.core.model_shape import ModelShape
+
+SLOT_OVERHEAD_BYTES = 20_000_000
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Blocks wholly in the main pool, blocks that use the second one, and whether that is the whole model."""
+
+    main_blocks: int
+    second_blocks: int
+    total_blocks: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.main_blocks + self.second_blocks >= self.total_blocks
+
+
+def fit_of(shape: ModelShape, gpu_bytes: int, ram_bytes: int, context_tokens: int, slots: int = 1) -> Fit:
+    """Blocks that a device holds alone as the master, with the head, for `slots` requests of this context.
+
+    A block with experts keeps its small part and its cache in the main pool; a dense block moves whole.
+    """
+    total = len(shape.blocks)
+    weight = mean(block.size_bytes for block in shape.blocks)
+    resident = mean(block.resident_bytes for block in shape.blocks)
+    cache = slots * mean(block.kv_bytes(context_tokens, full_cache=True) for block in shape.blocks)
+    fixed = shape.output_bytes + shape.logits_bytes(1) + slots * SLOT_OVERHEAD_BYTES
+    free = gpu_bytes - fixed
+    second_free = ram_bytes - (shape.embedding_bytes if ram_bytes else 0)
+    if not resident:
+        main = _whole(free, weight + cache, total)
+        return Fit(main, min(_whole(second_free, weight + cache, total), total - main), total)
+    for main in range(total, -1, -1):
+        second = total - main
+        needed = main * weight + second * resident + total * cache
+        if needed <= free and second * (weight - resident) <= max(second_free, 0):
+            return Fit(main, second, total)
+    return Fit(_whole(free, weight + cache, total), 0, total)
+
+
+def _whole(free_bytes: float, each_bytes: float, most: int) -> int:
+    return max(0, min(int(free_bytes // each_bytes), most))

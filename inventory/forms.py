@@ -1,0 +1,224 @@
+"""What an admin types about devices, checked before anything is sent anywhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+from django import forms
+from django.core.validators import RegexValidator
+
+from inventory.models import Device, LanguageModel, SshIdentity
+from inventory.remote import import_identity
+from inventory.services import NewDevice
+
+GIB = 1024**3
+NAME = RegexValidator(
+    r"^[^\W_][\w .()+-]*$", "Use letters, digits, spaces and . ( ) + -; begin with a letter or digit."
+)
+HOST = RegexValidator(
+    r"^[A-Za-z0-9\[][A-Za-z0-9._:%\[\]-]*$", "Enter a host name or an IP address, such as 192.168.1.20."
+)
+USER = RegexValidator(
+    r"^[A-Za-z0-9_][A-Za-z0-9._@+-]*$", "A user name has letters, digits and . _ @ + - only."
+)
+PATH_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def absolute_folder(text: str) -> str:
+    """An absolute folder as typed; ValidationError names what is wrong with it."""
+    path = PurePosixPath(text)
+    if PATH_CONTROL.search(text):
+        raise forms.ValidationError("A folder's name cannot hold line breaks or control characters.")
+    if text and (not path.is_absolute() or ".." in path.parts or len(path.parts) < 2):
+        raise forms.ValidationError(f"{text!r} is not an absolute folder such as /opt/llama.cpp/bin.")
+    return text
+
+
+class PlaceForm(forms.Form):
+    """Where things lie on a device; empty fields mean the usual places."""
+
+    llama_folder = forms.CharField(
+        required=False,
+        max_length=500,
+        label="Folder of llama.cpp",
+        help_text="Only when llama-server is not on PATH there.",
+        widget=forms.TextInput(attrs={"placeholder": "/opt/llama.cpp/build/bin", "spellcheck": "false"}),
+    )
+    model_roots = forms.CharField(
+        required=False,
+        label="Folders with models",
+        help_text="One a line. Empty: ~/models, llama.cpp's, Hugging Face's and LM Studio's folders, /models.",
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
+    )
+    address = forms.GenericIPAddressField(
+        required=False,
+        protocol="IPv4",
+        label="Address for other devices",
+        help_text="IPv4, where the other machines reach it. Empty: found by itself.",
+    )
+
+    def clean_llama_folder(self) -> str:
+        return absolute_folder(self.cleaned_data["llama_folder"].strip())
+
+    def clean_model_roots(self) -> list[str]:
+        lines = [line.strip() for line in self.cleaned_data["model_roots"].splitlines()]
+        return [absolute_folder(line) for line in lines if line]
+
+
+class AddDeviceForm(PlaceForm):
+    connection = forms.ChoiceField(
+        choices=Device.Connections,
+        initial=Device.Connections.SSH,
+        widget=forms.RadioSelect,
+        label="Connection",
+    )
+    name = forms.CharField(max_length=80, validators=[NAME], help_text="How plans and pages call it.")
+    host = forms.CharField(
+        required=False,
+        max_length=255,
+        validators=[HOST],
+        label="Host",
+        help_text="Name or address, as you would give it to ssh.",
+        widget=forms.TextInput(attrs={"autocapitalize": "off", "spellcheck": "false"}),
+    )
+    port = forms.IntegerField(required=False, min_value=1, max_value=65535, initial=22)
+    username = forms.CharField(
+        required=False,
+        max_length=64,
+        validators=[USER],
+        label="User",
+        widget=forms.TextInput(attrs={"autocapitalize": "off", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    identity = forms.ModelChoiceField(
+        SshIdentity.objects.order_by("name"),
+        required=False,
+        empty_label="This site's own key",
+        label="SSH identity",
+    )
+    password = forms.CharField(
+        required=False,
+        label="Password",
+        help_text="Used once to install the key, then forgotten. Leave it empty when the key is already there.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+    )
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"]).strip()
+        if Device.objects.filter(name=name).exists():
+            raise forms.ValidationError(f"There is already a device called {name!r}. Choose another name.")
+        return name
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = super().clean() or {}
+        if data.get("connection") == Device.Connections.SSH:
+            for field, what in (("host", "the host"), ("username", "the user to log in as")):
+                if not data.get(field) and field not in self.errors:
+                    self.add_error(field, f"Enter {what}.")
+            data["host"] = str(data.get("host", "")).strip("[]")
+            data["port"] = data.get("port") or 22
+        return data
+
+    def new_device(self) -> NewDevice:
+        data = self.cleaned_data
+        return NewDevice(
+            name=data["name"],
+            host=data["host"],
+            port=data["port"],
+            username=data["username"],
+            address=data["address"] or "",
+            llama_folder=data["llama_folder"],
+            model_roots=tuple(data["model_roots"]),
+        )
+
+
+class SettingsForm(PlaceForm):
+    """What can be changed on a registered device."""
+
+    name = forms.CharField(max_length=80, validators=[NAME])
+    field_order = ("name", "address", "llama_folder", "model_roots")
+
+    def __init__(self, data: Any = None, *, device: Device) -> None:
+        self.device = device
+        initial = {
+            "name": device.name,
+            "address": device.address,
+            "llama_folder": device.llama_folder,
+            "model_roots": "\n".join(device.model_roots),
+        }
+        super().__init__(data, initial=initial)
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"]).strip()
+        if Device.objects.filter(name=name).exclude(pk=self.device.pk).exists():
+            raise forms.ValidationError(f"There is already a device called {name!r}. Choose another name.")
+        return name
+
+    def values(self) -> dict[str, Any]:
+        return self.cleaned_data | {"address": self.cleaned_data["address"] or None}
+
+
+class MemoryForm(forms.Form):
+    gpu_gib = forms.FloatField(min_value=0, max_value=100_000, label="Main pool (GiB)")
+    ram_gib = forms.FloatField(min_value=0, max_value=100_000, label="RAM beside the GPU (GiB)")
+    reason = forms.CharField(
+        max_length=300,
+        label="Reason",
+        help_text="Why the probed numbers do not hold, for those who come after you.",
+    )
+
+    def sizes(self) -> tuple[int, int]:
+        return round(self.cleaned_data["gpu_gib"] * GIB), round(self.cleaned_data["ram_gib"] * GIB)
+
+
+class HostKeyForm(forms.Form):
+    line = forms.CharField(widget=forms.HiddenInput)
+    reason = forms.CharField(
+        max_length=300, label="Why did the key change?", help_text="Kept in the audit log."
+    )
+
+
+class ProfileForm(forms.Form):
+    model = forms.ModelChoiceField(LanguageModel.objects.all(), label="Model", empty_label=None)
+    devices = forms.ModelMultipleChoiceField(
+        Device.objects.usable(), widget=forms.CheckboxSelectMultiple, label="Devices"
+    )
+    thoroughness = forms.ChoiceField(
+        choices=[
+            ("quick", "Quick: some seconds a device, two depths, prompts up to 512 tokens"),
+            ("thorough", "Thorough: about two minutes a device, three depths, prompts up to 2048 tokens"),
+        ],
+        initial="quick",
+        widget=forms.RadioSelect,
+        label="How thorough",
+    )
+
+
+class IdentityForm(forms.Form):
+    """A key pair that the admin brings."""
+
+    name = forms.CharField(max_length=80, validators=[NAME])
+    private_key = forms.CharField(
+        label="Private key",
+        help_text="OpenSSH or PEM text. It is stored encrypted and never shown again.",
+        widget=forms.Textarea(attrs={"rows": 5, "spellcheck": "false", "autocomplete": "off"}),
+    )
+    passphrase = forms.CharField(
+        required=False, help_text="Only if the key has one; it is not kept.", widget=forms.PasswordInput
+    )
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"]).strip()
+        if SshIdentity.objects.filter(name=name).exists():
+            raise forms.ValidationError(f"There is already an identity called {name!r}. Choose another name.")
+        return name
+
+    def save(self) -> SshIdentity | None:
+        """The saved identity; None, with an error on the form, when the key cannot be read."""
+        data = self.cleaned_data
+        try:
+            return import_identity(data["name"], data["private_key"].strip() + "\n", data["passphrase"])
+        except ValueError as error:
+            self.add_error("private_key", f"This key was not saved: {error}.")
+            return None

@@ -1,0 +1,113 @@
+"""Adding a device: what to reach, whose key it shows, then the log-in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from accounts import vault
+from accounts.models import User
+from accounts.services import admin_required
+from inventory import services
+from inventory.forms import AddDeviceForm
+from inventory.models import Device, SshIdentity
+from inventory.remote import RemoteError
+from inventory.services.registration import CannotRegister
+
+PENDING = "new_device"
+REJECTED = 422
+
+
+def person(request: HttpRequest) -> User:
+    assert isinstance(request.user, User), "the middleware lets nobody else in"
+    return request.user
+
+
+@require_http_methods(["GET", "POST"])
+@admin_required
+def add(request: HttpRequest) -> HttpResponse:
+    if request.method == "GET":
+        return _page(request, AddDeviceForm(initial=_suggested()))
+    form = AddDeviceForm(request.POST)
+    if not form.is_valid():
+        return _page(request, form, REJECTED)
+    if form.cleaned_data["connection"] == Device.Connections.LOCAL:
+        return _add_local(request, form)
+    new = form.new_device()
+    try:
+        key = services.look_up(new.host, new.port)
+    except RemoteError as error:
+        form.add_error("host", str(error))
+        return _page(request, form, REJECTED)
+    request.session[PENDING] = _pending(form, key.line)
+    return redirect("inventory:device_confirm")
+
+
+@require_http_methods(["GET", "POST"])
+@admin_required
+def confirm(request: HttpRequest) -> HttpResponse:
+    """Shows the fingerprint; a click on it says that it is the right machine."""
+    pending = request.session.get(PENDING)
+    if pending is None:
+        return redirect("inventory:device_add")
+    form = AddDeviceForm(pending["form"])
+    if not form.is_valid():
+        return _page(request, form, REJECTED)
+    if request.method == "GET":
+        key = services.read_host_key(pending["key"])
+        return render(request, "inventory/confirm.html", {"new": form.new_device(), "key": key})
+    return _register(request, form, pending)
+
+
+def _register(request: HttpRequest, form: AddDeviceForm, pending: dict[str, Any]) -> HttpResponse:
+    del request.session[PENDING]
+    password = vault.decrypt(pending["password"]) if pending["password"] else ""
+    identity = form.cleaned_data["identity"]
+    try:
+        device = services.register_device(
+            form.new_device(), pending["key"], person(request), identity=identity, password=password
+        )
+    except (RemoteError, CannotRegister) as error:
+        form.add_error(None, f"{error} Nothing was saved.")
+        return _page(request, form, REJECTED)
+    services.start_probe(device, person(request))
+    return redirect("inventory:device", device.pk)
+
+
+def _add_local(request: HttpRequest, form: AddDeviceForm) -> HttpResponse:
+    data = form.cleaned_data
+    try:
+        device = services.register_local(
+            data["name"], person(request), address=data["address"] or "", llama_folder=data["llama_folder"]
+        )
+    except CannotRegister as error:
+        form.add_error("name", str(error))
+        return _page(request, form, REJECTED)
+    services.settle(device, {"model_roots": data["model_roots"]}, person(request))
+    services.start_probe(device, person(request))
+    return redirect("inventory:device", device.pk)
+
+
+def _pending(form: AddDeviceForm, key_line: str) -> dict[str, Any]:
+    """What waits in the session for the click; the password is encrypted there and gone after it."""
+    data = {key: form.data[key] for key in form.fields if key in form.data}
+    password = str(data.pop("password", ""))
+    return {"form": data, "key": key_line, "password": vault.encrypt(password) if password else ""}
+
+
+def _suggested() -> dict[str, Any]:
+    """A second machine of a lab usually has the user of the first."""
+    last = Device.objects.filter(connection=Device.Connections.SSH).order_by("-created_at").first()
+    return {"username": last.username, "port": last.port} if last else {}
+
+
+def _page(request: HttpRequest, form: AddDeviceForm, status: int = 200) -> HttpResponse:
+    context = {
+        "form": form,
+        "identity": services.default_identity(),
+        "identities": SshIdentity.objects.count(),
+    }
+    return render(request, "inventory/add.html", context, status=status)

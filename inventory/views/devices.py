@@ -1,0 +1,162 @@
+"""Devices: the table, one device, and what can be done with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from accounts.services import admin_required, operator_required
+from inventory import charts, services
+from inventory.core.quantities import bytes_text
+from inventory.forms import GIB, HostKeyForm, MemoryForm, SettingsForm
+from inventory.models import Device, Link, ModelFile, Profile
+from inventory.remote import RemoteError
+from inventory.services.registration import CannotRegister
+from inventory.views.adding import REJECTED, person
+from jobs.models import Job
+from jobs.services import AlreadyRunning
+
+TONES = {
+    Device.States.NEW: "calm",
+    Device.States.ONLINE: "ok",
+    Device.States.SUSPECT: "warn",
+    Device.States.LOST: "danger",
+    Device.States.KEY_CHANGED: "danger",
+}
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    devices = Device.objects.all()
+    return render(request, "inventory/devices.html", {"rows": [_row(device) for device in devices]})
+
+
+@require_GET
+def detail(request: HttpRequest, device_id: int) -> HttpResponse:
+    device = get_object_or_404(Device, pk=device_id)
+    return _page(request, device)
+
+
+@require_POST
+@operator_required
+def probe(request: HttpRequest, device_id: int) -> HttpResponse:
+    device = get_object_or_404(Device, pk=device_id)
+    try:
+        services.start_probe(device, person(request))
+    except AlreadyRunning as error:
+        messages.info(request, str(error))
+    return redirect("inventory:device", device.pk)
+
+
+@require_POST
+@admin_required
+def settings(request: HttpRequest, device_id: int) -> HttpResponse:
+    device = get_object_or_404(Device, pk=device_id)
+    form = SettingsForm(request.POST, device=device)
+    if not form.is_valid():
+        return _page(request, device, REJECTED, settings_form=form)
+    services.settle(device, form.values(), person(request))
+    messages.success(request, "Saved. Probe the device again so that the new places are read.")
+    return redirect("inventory:device", device.pk)
+
+
+@require_POST
+@admin_required
+def memory(request: HttpRequest, device_id: int) -> HttpResponse:
+    device = get_object_or_404(Device, pk=device_id)
+    if "reset" in request.POST:
+        services.use_probed_memory(device, person(request))
+        messages.success(request, "The probed numbers hold again.")
+        return redirect("inventory:device", device.pk)
+    form = MemoryForm(request.POST)
+    if not form.is_valid():
+        return _page(request, device, REJECTED, memory_form=form)
+    gpu_bytes, ram_bytes = form.sizes()
+    services.override_memory(device, gpu_bytes, ram_bytes, form.cleaned_data["reason"], person(request))
+    messages.success(request, "Plans use these numbers from now on.")
+    return redirect("inventory:device", device.pk)
+
+
+@require_POST
+@operator_required
+def maintenance(request: HttpRequest, device_id: int) -> HttpResponse:
+    device = get_object_or_404(Device, pk=device_id)
+    services.set_maintenance(device, request.POST.get("wanted") == "on", person(request))
+    return redirect("inventory:device", device.pk)
+
+
+@require_POST
+@admin_required
+def remove(request: HttpRequest, device_id: int) -> HttpResponse:
+    device = get_object_or_404(Device, pk=device_id)
+    try:
+        services.remove_device(device, person(request))
+    except CannotRegister as error:
+        messages.error(request, str(error))
+        return redirect("inventory:device", device_id)
+    messages.success(request, f"{device.name} was removed. Our key is still in its authorized_keys.")
+    return redirect("inventory:devices")
+
+
+@require_http_methods(["GET", "POST"])
+@admin_required
+def host_key(request: HttpRequest, device_id: int) -> HttpResponse:
+    """Both fingerprints beside each other; only a reason and a click pin the new one."""
+    device = get_object_or_404(Device, pk=device_id, connection=Device.Connections.SSH)
+    try:
+        shown = services.look_up(device.host, device.port)
+    except RemoteError as error:
+        messages.error(request, str(error))
+        return redirect("inventory:device", device.pk)
+    form = HostKeyForm(request.POST or None, initial={"line": shown.line})
+    if form.is_valid() and form.cleaned_data["line"] == shown.line:
+        services.confirm_host_key(device, shown.line, form.cleaned_data["reason"], person(request))
+        services.start_probe(device, person(request))
+        return redirect("inventory:device", device.pk)
+    context = {
+        "device": device,
+        "shown": shown,
+        "pinned": services.read_host_key(device.host_key),
+        "form": form,
+    }
+    return render(request, "inventory/host_key.html", context, status=REJECTED if form.errors else 200)
+
+
+def _row(device: Device) -> dict[str, Any]:
+    total = device.hardware.get("memory_total_bytes")
+    gpus = device.hardware.get("gpus", [])
+    usable = device.gpu_usable_bytes
+    pool_total = gpus[0]["total_bytes"] if gpus else total
+    return {
+        "device": device,
+        "tone": "calm" if device.in_maintenance else TONES[Device.States(device.state)],
+        "state": "In maintenance" if device.in_maintenance else device.get_state_display(),
+        "percent": round(100 * usable / pool_total) if usable and pool_total else 0,
+        "memory": f"{bytes_text(usable)} of {bytes_text(pool_total)}" if usable and pool_total else "",
+        "pool": gpus[0]["description"] if gpus else device.hardware.get("cpu_model", ""),
+        "ram": device.ram_usable_bytes,
+    }
+
+
+def _page(request: HttpRequest, device: Device, status: int = 200, **forms: Any) -> HttpResponse:
+    gpu, ram = device.gpu_usable_bytes or 0, device.ram_usable_bytes or 0
+    links = Link.objects.filter(source=device).select_related("target").order_by("target__name")
+    profiles = Profile.objects.current().filter(device=device).select_related("model")
+    context = {
+        "device": device,
+        "row": _row(device),
+        "job": Job.objects.about(device.subject).select_related("started_by").first(),
+        "links_out": links,
+        "profiles": profiles,
+        "files": ModelFile.objects.filter(device=device).select_related("model"),
+        "effects": services.removal_effects(device),
+        "settings_form": SettingsForm(device=device),
+        "memory_form": MemoryForm(initial={"gpu_gib": round(gpu / GIB, 2), "ram_gib": round(ram / GIB, 2)}),
+        "charts": [chart for made in profiles[:1] for chart in charts.profile_charts(made)],
+        **forms,
+    }
+    return render(request, "inventory/device.html", context, status=status)

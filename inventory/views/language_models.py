@@ -1,0 +1,63 @@
+"""Models: found files, what their headers say, what fits where."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.services import operator_required
+from inventory import charts, services
+from inventory.core.model_shape import ModelShape
+from inventory.library import library_folder
+from inventory.models import Device, LanguageModel
+from inventory.views.adding import person
+from jobs.models import Job
+from jobs.services import AlreadyRunning
+
+CONTEXTS = (2048, 8192, 32_768, 131_072)
+USUAL_CONTEXT = 8192
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    models = LanguageModel.objects.prefetch_related("files__device")
+    context = {
+        "rows": [{"model": model, "shape": ModelShape.from_dict(model.shape)} for model in models],
+        "library": library_folder(),
+        "job": Job.objects.about("models").select_related("started_by").first(),
+    }
+    return render(request, "inventory/models.html", context)
+
+
+@require_GET
+def detail(request: HttpRequest, model_id: int) -> HttpResponse:
+    model = get_object_or_404(LanguageModel, pk=model_id)
+    shape = ModelShape.from_dict(model.shape)
+    asked = request.GET.get("context", "")
+    tokens = int(asked) if asked.isdigit() and 0 < int(asked) <= 10_000_000 else USUAL_CONTEXT
+    context = {
+        "model": model,
+        "shape": shape,
+        "blocks": charts.block_rows(shape),
+        "files": model.files.select_related("device"),
+        "fits": charts.model_fits(model, list(Device.objects.all()), tokens),
+        "context_tokens": tokens,
+        "contexts": CONTEXTS,
+        "kv_bytes": sum(block.kv_bytes(tokens, full_cache=False) for block in shape.blocks),
+        "kv_full_bytes": sum(block.kv_bytes(tokens, full_cache=True) for block in shape.blocks),
+        "profiles": model.profiles.current().select_related("device"),
+    }
+    return render(request, "inventory/model.html", context)
+
+
+@require_POST
+@operator_required
+def scan(request: HttpRequest) -> HttpResponse:
+    devices = Device.objects.filter(in_maintenance=False, probed_at__isnull=False)
+    try:
+        services.start_scan(list(devices), person(request))
+    except AlreadyRunning as error:
+        messages.info(request, str(error))
+    return redirect("inventory:models")

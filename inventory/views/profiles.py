@@ -1,0 +1,64 @@
+"""Profiles: start a run, see what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.services import operator_required
+from inventory import charts, services
+from inventory.forms import ProfileForm
+from inventory.models import Device, LanguageModel, Profile
+from inventory.views.adding import REJECTED, person
+from jobs.models import Job
+from jobs.services import AlreadyRunning
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    usable = Device.objects.usable()
+    asked: list[Any] = [*request.GET.getlist("device")]
+    initial = {
+        "model": request.GET.get("model") or LanguageModel.objects.values_list("pk", flat=True).first(),
+        "devices": asked or [device.pk for device in usable],
+    }
+    return _page(request, ProfileForm(initial=initial))
+
+
+@require_POST
+@operator_required
+def start(request: HttpRequest) -> HttpResponse:
+    form = ProfileForm(request.POST)
+    if not form.is_valid():
+        return _page(request, form, REJECTED)
+    data = form.cleaned_data
+    try:
+        services.start_profile(
+            data["devices"], data["model"], person(request), thorough=data["thoroughness"] == "thorough"
+        )
+    except AlreadyRunning as error:
+        messages.info(request, str(error))
+    return redirect("inventory:profiles")
+
+
+@require_GET
+def detail(request: HttpRequest, profile_id: int) -> HttpResponse:
+    profile = get_object_or_404(Profile.objects.select_related("device", "model"), pk=profile_id)
+    versions = Profile.objects.filter(device=profile.device, model=profile.model).order_by("-version")
+    context = {"profile": profile, "charts": charts.profile_charts(profile), "versions": versions}
+    return render(request, "inventory/profile.html", context)
+
+
+def _page(request: HttpRequest, form: ProfileForm, status: int = 200) -> HttpResponse:
+    context = {
+        "form": form,
+        "profiles": Profile.objects.current().select_related("device", "model"),
+        "job": Job.objects.about("profiles").select_related("started_by").first(),
+        "has_models": LanguageModel.objects.exists(),
+        "has_devices": Device.objects.usable().exists(),
+    }
+    return render(request, "inventory/profiles.html", context, status=status)
