@@ -2,8 +2,10 @@
 
 from celery import shared_task
 
+from serving.runner import launch as launches
 from serving.runner import operate as operations
 from serving.runner import reconcile as reconciler
+from serving.services import launches as launch_services
 
 
 @shared_task(name="serving.operate", ignore_result=True)
@@ -14,3 +16,9 @@ def operate(job_id: int) -> None:
 @shared_task(name="serving.reconcile", ignore_result=True)
 def reconcile() -> None:
     reconciler.reconcile()
+
+
+@shared_task(name="serving.launch", ignore_result=True)
+def launch(job_id: int) -> None:
+    launches.launch(job_id)
+    launch_services.after_planning(job_id)

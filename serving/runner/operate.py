@@ -7,7 +7,7 @@ import time
 from jobs import runner as jobs
 from jobs.core.errors import Cancelled, JobFailed
 from jobs.progress import Progress
-from serving.models import Deployment, Replica
+from serving.models import Deployment, Launch, Replica
 from serving.runner import drain, states
 from serving.runner.roll_out import roll_out, take_down
 
@@ -54,6 +54,7 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
             bring_back(progress, old)
         raise
     states.set_deployment(deployment, Deployment.States.RUNNING)
+    Launch.objects.filter(deployment=deployment).update(stage=Launch.Stages.READY)
     if beside:
         replace(progress, old)
     progress.report(f"{deployment.name} answers", 1.0)
@@ -62,6 +63,7 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
 def give_up(deployment: Deployment, error: Exception) -> None:
     deployment.wanted = Deployment.Wanted.STOPPED
     deployment.save(update_fields=["wanted"])
+    Launch.objects.filter(deployment=deployment).update(stage=Launch.Stages.ENDED)
     if isinstance(error, Cancelled):
         states.set_deployment(deployment, Deployment.States.STOPPED, "The roll-out was cancelled.")
     else:

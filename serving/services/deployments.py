@@ -15,7 +15,7 @@ from jobs.models import Job
 from planner.models import PlanRun
 from serving import from_inventory
 from serving.core.beside import fits_beside
-from serving.models import Deployment, Replica
+from serving.models import Deployment, ManagedProcess, Replica
 from serving.runner.operate import TASK
 
 
@@ -150,3 +150,10 @@ def previous_of(deployment: Deployment) -> Deployment | None:
     """The latest earlier deployment that was once ready."""
     earlier = Deployment.objects.filter(pk__lt=deployment.pk, replicas__ready_at__isnull=False)
     return earlier.distinct().order_by("-pk").first()
+
+
+def current_processes(deployment: Deployment) -> list[ManagedProcess]:
+    """The newest process of each replica on each device, in the plan's order."""
+    rows = ManagedProcess.objects.filter(replica__deployment=deployment).select_related("device", "replica")
+    newest = {(row.replica_id, row.device_id): row for row in rows.order_by("pk")}
+    return sorted(newest.values(), key=lambda row: (row.replica.index, row.kind, row.pk))

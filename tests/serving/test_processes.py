@@ -1,6 +1,5 @@
 """Processes of ours on a host, with the host's real shell."""
 
-
 from __future__ import annotations
 
 import asyncio

@@ -1,0 +1,1 @@
+"""Deployments and traffic as pictures and words: view models and plotly figures."""

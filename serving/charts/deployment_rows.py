@@ -1,0 +1,193 @@
+"""One deployment for its page: replicas with measured beside predicted, processes with planned beside held memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from inventory.core.quantities import bytes_text, percent_text, rate_text
+from planner.charts import stage_rows
+from serving.charts import tones
+from serving.models import Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
+
+ABSENT = "–"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A predicted number and what was measured of it; `text` says how far apart they are."""
+
+    label: str
+    predicted: str
+    measured: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ReplicaRow:
+    replica: Replica
+    tone: str
+    busy: int | None
+    waiting: int | None
+    percent: int
+    figures: list[Figure]
+
+    @property
+    def busy_text(self) -> str:
+        return f"{self.busy} of {self.replica.slots}"
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    process: ManagedProcess
+    device: str
+    tone: str
+    command: str
+    planned: str
+    held: str
+
+    @property
+    def code_id(self) -> str:
+        return f"command-{self.process.pk}"
+
+    @property
+    def log_id(self) -> str:
+        return f"log-box-{self.process.pk}"
+
+
+def diagram_rows(deployment: Deployment, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
+    """Stage rows of the plan, each with the state of its replica."""
+    rows = stage_rows(deployment.plan, deployment.cluster)
+    for replica in replicas:
+        tone = tones.REPLICA[Replica.States(replica.state)]
+        rows[replica.index]["state"] = {"tone": tone, "label": replica.get_state_display(), "icon": ""}
+    return rows
+
+
+def replica_rows(
+    replicas: Sequence[Replica], latest: TrafficSample | None, requests: Sequence[RequestSample]
+) -> list[ReplicaRow]:
+    loads = {load["replica"]: load for load in latest.replicas} if latest else {}
+    return [replica_row(replica, loads.get(replica.pk), requests) for replica in replicas]
+
+
+def replica_row(
+    replica: Replica, load: dict[str, Any] | None, requests: Sequence[RequestSample]
+) -> ReplicaRow:
+    busy = load["running"] if load else None
+    return ReplicaRow(
+        replica=replica,
+        tone=tones.REPLICA[Replica.States(replica.state)],
+        busy=busy,
+        waiting=load["waiting"] if load else None,
+        percent=round(100 * (busy or 0) / replica.slots) if replica.slots else 0,
+        figures=figures(replica, requests),
+    )
+
+
+def figures(replica: Replica, requests: Sequence[RequestSample]) -> list[Figure]:
+    """The plan's promises for this replica beside the medians of what it did."""
+    plan = replica.deployment.plan["replicas"][replica.index]
+    found = []
+    if replica.role != Replica.Roles.PREFILL and plan.get("tpot_seconds"):
+        rates = [
+            request.tokens_per_second() for request in requests if request.decode_replica_id == replica.pk
+        ]
+        found.append(compared("Tokens per s of one answer", 1 / plan["tpot_seconds"], middle(rates)))
+    if replica.role != Replica.Roles.DECODE and plan.get("prefill_tokens_per_second"):
+        own = [request for request in requests if request.prefill_replica_id == replica.pk]
+        found.append(
+            compared("Prompt tokens per s", plan["prefill_tokens_per_second"], middle(map(prefill_rate, own)))
+        )
+    return found
+
+
+def prefill_rate(request: RequestSample) -> float | None:
+    """Prompt tokens per second that had to be computed; a short or cached prompt says nothing."""
+    if not request.prefill_seconds or request.prompt_tokens is None:
+        return None
+    tokens = request.prompt_tokens - (request.cached_tokens or 0 if request.handover == "none" else 0)
+    return tokens / request.prefill_seconds if tokens > 16 else None
+
+
+def middle(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def compared(label: str, predicted: float, measured: float | None) -> Figure:
+    if measured is None:
+        return Figure(label, rate_text(predicted), ABSENT, "no requests yet")
+    ratio = measured / predicted - 1
+    words = (
+        "as predicted"
+        if abs(ratio) < 0.05
+        else f"{percent_text(abs(ratio))} {'above' if ratio > 0 else 'below'}"
+    )
+    return Figure(label, rate_text(predicted), rate_text(measured), words)
+
+
+def process_rows(deployment: Deployment, processes: Sequence[ManagedProcess]) -> list[ProcessRow]:
+    names = device_names(deployment)
+    return [process_row(deployment, process, names) for process in processes]
+
+
+def device_names(deployment: Deployment) -> dict[int, str]:
+    """Inventory id -> the plan's name."""
+    ids = deployment.plan_run.device_ids if deployment.plan_run else {}
+    return {pk: name for name, pk in ids.items()}
+
+
+def process_row(deployment: Deployment, process: ManagedProcess, names: dict[int, str]) -> ProcessRow:
+    device = str(process.device) if process.device else "removed device"
+    name = names.get(process.device_id or 0, device)
+    stages = deployment.plan["replicas"][process.replica.index]["stages"]
+    planned = sum(
+        stage.get("gpu_bytes", 0) + stage.get("ram_bytes", 0) for stage in stages if stage["device"] == name
+    )
+    buffers = process.measured.get("buffers", {}).values()
+    held = sum(found["model_bytes"] + found["kv_bytes"] + found["compute_bytes"] for found in buffers)
+    return ProcessRow(
+        process=process,
+        device=device,
+        tone=tones.PROCESS[ManagedProcess.States(process.state)],
+        command=" ".join(map(quoted, process.argv)),
+        planned=bytes_text(planned) if planned else ABSENT,
+        held=bytes_text(held) if held else ABSENT,
+    )
+
+
+def quoted(word: str) -> str:
+    """The word as a person would type it; only for reading."""
+    plain = (
+        word.replace("-", "")
+        .replace("/", "")
+        .replace(".", "")
+        .replace("_", "")
+        .replace(":", "")
+        .replace(",", "")
+    )
+    return word if plain.isalnum() else "'" + word.replace("'", "'\\''") + "'"
+
+
+def index_row(deployment: Deployment) -> dict[str, Any]:
+    replicas = list(deployment.replicas.all())
+    ready = sum(replica.state == Replica.States.READY for replica in replicas)
+    devices = {stage["device"] for replica in deployment.plan["replicas"] for stage in replica["stages"]}
+    return {
+        "deployment": deployment,
+        "tone": tones.DEPLOYMENT[Deployment.States(deployment.state)],
+        "ready": f"{ready} of {len(replicas)}",
+        "devices": len(devices),
+        "roles": ", ".join(role_counts(replicas)),
+    }
+
+
+def role_counts(replicas: Sequence[Replica]) -> list[str]:
+    counts = [
+        (sum(replica.role == role for replica in replicas), label.lower())
+        for role, label in Replica.Roles.choices
+    ]
+    return [f"{count} {label}" for count, label in counts if count]

@@ -1,0 +1,294 @@
+"""Traffic as live charts: queue, slots, tokens, where the waiting time goes, hand-overs and errors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from inventory.core.quantities import percent_text, seconds_text, significant
+from serving.models import RequestSample
+
+ABSENT = "–"
+PHASES = (
+    ("queued_seconds", "Queue", "var(--ink-3)"),
+    ("prefill_seconds", "Prefill", "var(--prefill)"),
+    ("handover_seconds", "Hand-over", "var(--mixed)"),
+    ("first_step_seconds", "First decode step", "var(--decode)"),
+)
+ROLE_COLOURS = {"prefill": "var(--prefill)", "decode": "var(--decode)", "mixed": "var(--mixed)"}
+
+Json = dict[str, Any]
+Series = list[tuple[datetime, float | None]]
+
+
+@dataclass(frozen=True)
+class Range:
+    """How far back the page looks, and how wide one point of its charts is."""
+
+    key: str
+    label: str
+    span: timedelta
+    step: timedelta
+
+
+RANGES = (
+    Range("5m", "5 min", timedelta(minutes=5), timedelta(seconds=1)),
+    Range("1h", "1 hour", timedelta(hours=1), timedelta(seconds=30)),
+    Range("24h", "24 hours", timedelta(hours=24), timedelta(minutes=10)),
+    Range("7d", "7 days", timedelta(days=7), timedelta(hours=1)),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Averages over one step; a step without a sample is a gap, never the last value again."""
+
+    at: datetime
+    waiting: float
+    running: float
+    slots: float
+    tokens_per_second: float
+
+
+def chosen_range(key: str | None) -> Range:
+    return next((found for found in RANGES if found.key == key), RANGES[0])
+
+
+def bucket(at: datetime, step: timedelta) -> datetime:
+    """Start of the step that `at` lies in."""
+    seconds = step.total_seconds()
+    return datetime.fromtimestamp(at.timestamp() // seconds * seconds, UTC)
+
+
+def with_gaps(points: Sequence[Point], step: timedelta) -> list[Point | datetime]:
+    """The points, with a bare time wherever samples are missing, so that the line is cut there."""
+    found: list[Point | datetime] = []
+    for point in points:
+        last = found[-1] if found else None
+        if isinstance(last, Point) and point.at - last.at > max(3 * step, timedelta(seconds=5)):
+            found.append(last.at + step)
+        found.append(point)
+    return found
+
+
+def line(points: Sequence[Point | datetime], name: str, what: str, colour: str) -> Json:
+    x = [point.at if isinstance(point, Point) else point for point in points]
+    y = [getattr(point, what) if isinstance(point, Point) else None for point in points]
+    return trace(list(zip(x, y, strict=True)), name, colour)
+
+
+def trace(series: Series, name: str, colour: str, **style: Any) -> Json:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": [at.isoformat() for at, _ in series],
+        "y": [value for _, value in series],
+        "line": {"color": colour, "width": 2},
+        "connectgaps": False,
+        **style,
+    }
+
+
+def figure(traces: list[Json], unit: str, range_: Range, now: datetime, **layout: Any) -> Json:
+    x = {"type": "date", "range": [(now - range_.span).isoformat(), now.isoformat()]}
+    y = {"title": {"text": unit}, "rangemode": "tozero"}
+    return {"data": traces, "layout": {"xaxis": x, "yaxis": y, **layout}}
+
+
+def queue(
+    points: Sequence[Point | datetime],
+    by_replica: dict[str, Series],
+    roles: dict[str, str],
+    range_: Range,
+    now: datetime,
+) -> Json:
+    """Requests waiting: all of them, and per role's queue as far as samples of single replicas reach."""
+    traces = [line(points, "All", "waiting", "var(--accent)")]
+    dashes = ["dot", "dash", "dashdot", "longdash"]
+    for number, (label, series) in enumerate(sorted(by_replica.items())):
+        own = trace(series, label, ROLE_COLOURS.get(roles.get(label, ""), "var(--ink-3)"))
+        own["line"] = {**own["line"], "width": 1.3, "dash": dashes[number % len(dashes)]}
+        traces.append(own)
+    return figure(traces, "requests", range_, now)
+
+
+def slots(points: Sequence[Point | datetime], range_: Range, now: datetime) -> Json:
+    used = line(points, "In use", "running", "var(--decode)") | {"fill": "tozeroy"}
+    return figure([used, line(points, "All slots", "slots", "var(--ink-3)")], "slots", range_, now)
+
+
+def tokens(points: Sequence[Point | datetime], range_: Range, now: datetime) -> Json:
+    return figure([line(points, "Tokens", "tokens_per_second", "var(--accent)")], "tokens/s", range_, now)
+
+
+def waits(requests: Sequence[RequestSample], range_: Range, now: datetime) -> Json:
+    """Waiting time to the first token: median, p95 and longest of each step."""
+    groups = grouped(requests, chart_step(range_))
+    found = {at: sorted(first_tokens(group)) for at, group in groups.items()}
+    lines = [
+        ("Median", 0.5, "var(--accent)"),
+        ("p95", 0.95, "var(--decode)"),
+        ("Longest", 1.0, "var(--danger)"),
+    ]
+    traces = [
+        trace(
+            [(at, percentile(values, share)) for at, values in found.items()],
+            name,
+            colour,
+            mode="lines+markers",
+        )
+        for name, share, colour in lines
+    ]
+    return figure(traces, "s to the first token", range_, now)
+
+
+def phases(requests: Sequence[RequestSample], range_: Range, now: datetime) -> Json:
+    """Where the time to the first token went, on average, stacked."""
+    groups = grouped(requests, chart_step(range_))
+    traces = []
+    for name, label, colour in PHASES:
+        means = [
+            (at, mean([phase_seconds(request, name) for request in group])) for at, group in groups.items()
+        ]
+        x, y = [at.isoformat() for at, _ in means], [value for _, value in means]
+        traces.append({"type": "bar", "name": label, "x": x, "y": y, "marker": {"color": colour}})
+    return figure(traces, "s", range_, now, barmode="stack")
+
+
+def handovers(requests: Sequence[RequestSample], range_: Range, now: datetime) -> Json:
+    """Hand-overs that worked and fell back, and failed or cut requests, per step."""
+    groups = grouped(requests, chart_step(range_))
+    counted = (
+        ("Handed over", "var(--ok)", lambda request: request.handover == RequestSample.Handovers.HIT),
+        ("Fell back", "var(--cpu)", lambda request: request.handover == RequestSample.Handovers.FALLBACK),
+        ("Failed or cut", "var(--danger)", is_error),
+    )
+    traces = []
+    for label, colour, matches in counted:
+        counts = [(at, sum(map(matches, group))) for at, group in groups.items()]
+        x, y = [at.isoformat() for at, _ in counts], [value for _, value in counts]
+        traces.append({"type": "bar", "name": label, "x": x, "y": y, "marker": {"color": colour}})
+    return figure(traces, "requests", range_, now, barmode="stack")
+
+
+def chart_step(range_: Range) -> timedelta:
+    """Requests are rarer than samples: wider steps, about thirty on a chart."""
+    return max(range_.step, range_.span / 30)
+
+
+def grouped(requests: Sequence[RequestSample], step: timedelta) -> dict[datetime, list[RequestSample]]:
+    groups: dict[datetime, list[RequestSample]] = defaultdict(list)
+    for request in sorted(requests, key=lambda request: request.received_at):
+        groups[bucket(request.received_at, step)].append(request)
+    return dict(groups)
+
+
+def phase_seconds(request: RequestSample, name: str) -> float:
+    if name != "first_step_seconds":
+        return getattr(request, name) or 0.0
+    known = sum(getattr(request, phase) or 0.0 for phase, _, _ in PHASES[:-1])
+    return max((request.first_token_seconds or 0.0) - known, 0.0)
+
+
+def first_tokens(requests: Sequence[RequestSample]) -> list[float]:
+    return [request.first_token_seconds for request in requests if request.first_token_seconds is not None]
+
+
+def is_error(request: RequestSample) -> bool:
+    return request.outcome in (RequestSample.Outcomes.FAILED, RequestSample.Outcomes.CUT)
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def percentile(ordered: Sequence[float], share: float) -> float | None:
+    """Nearest-rank percentile of sorted values."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+
+
+def tiles(points: Sequence[Point], requests: Sequence[RequestSample]) -> list[Json]:
+    """The figures above the charts, over the chosen range."""
+    waited = sorted(first_tokens(requests))
+    handed = sum(request.handover == RequestSample.Handovers.HIT for request in requests)
+    fell = sum(request.handover == RequestSample.Handovers.FALLBACK for request in requests)
+    errors = sum(map(is_error, requests))
+    refused = sum(request.outcome == RequestSample.Outcomes.REFUSED for request in requests)
+    last = points[-1] if points else None
+    return [
+        tile("waiting", "Waiting", count(last.waiting if last else None), "now", "hourglass-split"),
+        tile("running", "Slots in use", of_slots(last), "now", "layers"),
+        tile(
+            "tokens",
+            "Tokens per second",
+            count(last.tokens_per_second if last else None),
+            "now",
+            "speedometer2",
+        ),
+        tile("first-token", "First token", text_of(percentile(waited, 0.5)), spread(waited), "clock-history"),
+        tile(
+            "hits",
+            "Hand-over hits",
+            hit_rate(handed, fell),
+            f"{handed} of {handed + fell}",
+            "arrow-left-right",
+        ),
+        tile(
+            "errors",
+            "Errors",
+            str(errors),
+            f"{refused} refused, {len(requests)} requests",
+            "exclamation-octagon",
+        ),
+    ]
+
+
+def tile(tile_id: str, label: str, value: str, hint: str, icon_name: str) -> Json:
+    return {
+        "tile_id": f"tile-{tile_id}",
+        "label": label,
+        "value": value,
+        "hint": hint,
+        "icon_name": icon_name,
+    }
+
+
+def count(value: float | None) -> str:
+    return ABSENT if value is None else significant(value)
+
+
+def of_slots(point: Point | None) -> str:
+    return ABSENT if point is None else f"{point.running:.0f} / {point.slots:.0f}"
+
+
+def text_of(seconds: float | None) -> str:
+    return ABSENT if seconds is None else seconds_text(seconds)
+
+
+def spread(waited: Sequence[float]) -> str:
+    if not waited:
+        return "no request in this range"
+    return f"median; p95 {text_of(percentile(waited, 0.95))}, longest {text_of(waited[-1])}"
+
+
+def hit_rate(handed: int, fell: int) -> str:
+    return percent_text(handed / (handed + fell)) if handed + fell else ABSENT
+
+
+def table_of(found: Json) -> Json:
+    """The same numbers as a table; steps are rows."""
+    names = [series["name"] for series in found["data"]]
+    rows: dict[str, list[str]] = {}
+    for column, series in enumerate(found["data"]):
+        for at, value in zip(series["x"], series["y"], strict=True):
+            row = rows.setdefault(at, [ABSENT] * len(names))
+            row[column] = count(value)
+    ordered = sorted(rows.items(), reverse=True)[:60]
+    return {
+        "columns": ["Time (UTC)", *names],
+        "rows": [[at[:19].replace("T", " "), *row] for at, row in ordered],
+    }

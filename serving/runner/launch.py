@@ -1,0 +1,180 @@
+"""Plan and deploy: measures what is missing, plans, and waits for a confirm; each part a line of the checklist."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Q
+from django.utils import timezone
+
+from inventory import library, links, profiling
+from inventory import runner as inventory
+from inventory.models import Device, Link, ModelFile, Profile
+from inventory.probe import Probed, probe
+from inventory.remote import RemoteError, connect
+from jobs import runner as jobs
+from jobs.core.errors import JobFailed
+from jobs.progress import Progress
+from planner.core.errors import BadDocument, NoFeasiblePlan
+from planner.core.problem import Problem
+from planner.from_inventory import CannotPlan, cluster_of, with_kinds
+from planner.models import PlanRun
+from planner.runner import plan_inline
+from planner.services import record_run
+from serving.models import Launch
+
+TASK = "serving.launch"
+PROBE_HOLDS_FOR = timedelta(hours=6)
+LINK_HOLDS_FOR = timedelta(days=7)
+PART_LABELS = {
+    "probe": "Probe the devices",
+    "files": "Find the model on the devices",
+    "links": "Measure the links between them",
+    "profiles": "Profile the model on each device",
+    "plan": "Search the best plan",
+}
+EXPECTED_FAILURES = (RemoteError, CannotPlan, NoFeasiblePlan, BadDocument)
+
+Part = Callable[[Progress, Launch, list[Device]], str | None]
+
+
+def launch(job_id: int) -> None:
+    jobs.execute(job_id, lambda progress: prepare(job_id, progress))
+
+
+def prepare(job_id: int, progress: Progress) -> None:
+    """Everything up to the confirm; a part that finds nothing to do is skipped with the reason."""
+    found = Launch.objects.select_related("model").get(job_id=job_id)
+    for key, label in PART_LABELS.items():
+        progress.step(key, label)
+    try:
+        for key, part in PARTS.items():
+            run_part(progress, key, part, found)
+    except BaseException:
+        Launch.objects.filter(pk=found.pk).update(stage=Launch.Stages.ENDED)
+        raise
+    Launch.objects.filter(pk=found.pk).update(stage=Launch.Stages.CONFIRM)
+    progress.report("The plan is ready", 1.0)
+
+
+def run_part(progress: Progress, key: str, part: Part, found: Launch) -> None:
+    progress.check()
+    progress.start_step(key)
+    progress.report(PART_LABELS[key])
+    devices = list(found.devices.select_related("identity"))
+    try:
+        said = part(progress, found, devices)
+    except EXPECTED_FAILURES as error:
+        progress.fail_step(key, str(error))
+        raise JobFailed(str(error)) from error
+    except JobFailed as error:
+        progress.fail_step(key, str(error))
+        raise
+    if said is None:
+        progress.skip_step(key, "still fresh")
+    else:
+        progress.end_step(key, said)
+
+
+def probe_devices(progress: Progress, found: Launch, devices: list[Device]) -> str | None:
+    """Read again what was never read, long ago, or before the device went silent."""
+    since = timezone.now() - PROBE_HOLDS_FOR
+    stale = [
+        device
+        for device in devices
+        if device.probed_at is None or device.probed_at < since or device.state != Device.States.ONLINE
+    ]
+    if not stale:
+        return None
+    for device, probed in asyncio.run(probe_all(stale)):
+        if isinstance(probed, RemoteError):
+            inventory.mark_unreachable(device, probed)
+            raise JobFailed(f"{device}: {probed} Or leave the device out.")
+        inventory.save_probe(device, probed)
+    return ", ".join(str(device) for device in stale)
+
+
+async def probe_all(devices: list[Device]) -> list[tuple[Device, Probed | RemoteError]]:
+    async def one(device: Device) -> tuple[Device, Probed | RemoteError]:
+        try:
+            async with connect(device) as connection:
+                return device, await probe(connection, device.llama_folder, time.time())
+        except RemoteError as error:
+            return device, error
+
+    return list(await asyncio.gather(*(one(device) for device in devices)))
+
+
+def find_files(progress: Progress, found: Launch, devices: list[Device]) -> str | None:
+    """A master needs the file; look for it where no copy is known."""
+    known = ModelFile.objects.filter(model=found.model, device__in=devices)
+    if known.values("device").distinct().count() == len(devices):
+        return None
+    library.scan(devices, progress, with_library=False)
+    names = sorted({str(file.device) for file in known.all()})
+    if not names:
+        raise JobFailed(
+            f"None of the devices has a copy of {found.model}. Copy it to one of them on the model's page; "
+            "a master reads it from its own disk."
+        )
+    return f"on {', '.join(names)}"
+
+
+def measure_links(progress: Progress, found: Launch, devices: list[Device]) -> str | None:
+    since = timezone.now() - LINK_HOLDS_FOR
+    between = Link.objects.filter(source__in=devices, target__in=devices, measured_at__gt=since)
+    if len(devices) < 2 or between.count() >= len(devices) * (len(devices) - 1):
+        return None
+    return f"{len(links.measure_links(devices, progress))} directions"
+
+
+def profile_devices(progress: Progress, found: Launch, devices: list[Device]) -> str | None:
+    current = Profile.objects.current().filter(Q(stale_reason=""), model=found.model, device__in=devices)
+    profiled = set(current.values_list("device_id", flat=True))
+    missing = [device for device in devices if device.pk not in profiled]
+    if not missing:
+        return None
+    made = profiling.profile(missing, found.model, progress)
+    return f"{len(made)} devices timed"
+
+
+def plan(progress: Progress, found: Launch, devices: list[Device]) -> str | None:
+    """Search inside this job; a restarted job goes on with the run it has begun."""
+    Launch.objects.filter(pk=found.pk).update(stage=Launch.Stages.PLANNING)
+    run = PlanRun.objects.filter(job=found.job).first() or begin_run(found, devices)
+    best = plan_inline(Problem.from_dict(run.cluster), progress, run)
+    Launch.objects.filter(pk=found.pk).update(plan_run=run)
+    return f"{len(best.replicas)} replicas"
+
+
+def begin_run(found: Launch, devices: list[Device]) -> PlanRun:
+    cluster = masters_with_files(
+        cluster_of(found.model, devices, found.workload, found.policy), found, devices
+    )
+    ids = {device.name: device.pk for device in devices}
+    method, seed = PlanRun.Methods.AUTO, int(found.policy.get("seed", 0))
+    return record_run(found.job, cluster, method, seed, found.model, ids)
+
+
+def masters_with_files(cluster: dict[str, Any], found: Launch, devices: list[Device]) -> dict[str, Any]:
+    """A device without a copy of the model can be a worker only."""
+    files = ModelFile.objects.filter(model=found.model, device__in=devices)
+    having = set(files.values_list("device__name", flat=True))
+    entries = [
+        {**entry, "can_be_master": entry.get("can_be_master", True) and entry["name"] in having}
+        for entry in cluster["devices"]
+    ]
+    return {**cluster, "devices": with_kinds(entries)}
+
+
+PARTS: dict[str, Part] = {
+    "probe": probe_devices,
+    "files": find_files,
+    "links": measure_links,
+    "profiles": profile_devices,
+    "plan": plan,
+}

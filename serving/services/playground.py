@@ -1,0 +1,92 @@
+"""The playground's way to the gateway: the same door and the same limits as any other client."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from accounts.models import User
+from accounts.services import internal_key
+from serving import upstream
+from serving.models import Deployment
+
+CHAT_PATH = "/v1/chat/completions"
+TIMING_HEADER = {"X-E2LLM-Timing": "1"}
+ROLES = frozenset({"system", "user", "assistant"})
+MAX_MESSAGES = 400
+MAX_ANSWER_TOKENS = 32_768
+DEADLINES = upstream.Deadlines(first_token_seconds=900.0, inter_token_seconds=120.0, total_seconds=7200.0)
+
+
+class BadQuestion(Exception):
+    """The page sent something that cannot be asked."""
+
+
+@dataclass(frozen=True)
+class Question:
+    model: str
+    messages: list[dict[str, str]]
+    temperature: float
+    max_tokens: int
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "messages": self.messages,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+
+def read_question(content: bytes) -> Question:
+    """The question in a request's body; BadQuestion names what is wrong with it."""
+    try:
+        given = json.loads(content)
+        messages = [{"role": str(one["role"]), "content": str(one["content"])} for one in given["messages"]]
+        temperature, max_tokens = float(given.get("temperature", 0.8)), int(given.get("max_tokens", 512))
+        model = str(given["model"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadQuestion(f"The question could not be read: {error!r}. Reload the page.") from None
+    if not messages or len(messages) > MAX_MESSAGES or not {one["role"] for one in messages} <= ROLES:
+        raise BadQuestion(f"A conversation has 1 to {MAX_MESSAGES} messages of system, user or assistant.")
+    if not math.isfinite(temperature) or not 0 <= temperature <= 2:
+        raise BadQuestion("The temperature must lie between 0 and 2.")
+    if not 1 <= max_tokens <= MAX_ANSWER_TOKENS:
+        raise BadQuestion(f"The answer may have 1 to {MAX_ANSWER_TOKENS} tokens.")
+    return Question(model, messages, temperature, max_tokens)
+
+
+async def ask(user: User, question: Question) -> AsyncIterator[bytes]:
+    """The gateway's events for this question, once it has begun to answer; its refusals are raised as they are."""
+    address = urlsplit(settings.GATEWAY_URL)
+    target = upstream.Target(address.hostname or "127.0.0.1", address.port or 80, internal_key(user))
+    stream = await upstream.open_stream(target, CHAT_PATH, question.body(), DEADLINES, TIMING_HEADER)
+    return relay(stream)
+
+
+async def relay(stream: upstream.Stream) -> AsyncIterator[bytes]:
+    """Events as they come; when the page goes away the gateway is told by closing the connection."""
+    try:
+        while events := await stream.events():
+            yield events
+    except upstream.UpstreamError as error:
+        fault = {"error": {"message": f"The answer was cut off: {error}", "code": "stream_interrupted"}}
+        yield f"data: {json.dumps(fault)}\n\n".encode()
+    finally:
+        stream.close()
+
+
+def served_models() -> list[str]:
+    """Names that the gateway answers to, the newest first."""
+    running = Deployment.objects.filter(
+        wanted=Deployment.Wanted.RUNNING, state__in=[Deployment.States.RUNNING, Deployment.States.DEGRADED]
+    )
+    return list(dict.fromkeys(running.values_list("name", flat=True)))

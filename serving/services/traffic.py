@@ -1,0 +1,166 @@
+"""What the traffic page and the workload form read: samples over a range, and requests that match a filter."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+from django.db.models import F, Q, QuerySet
+from django.utils import timezone
+
+from serving.charts import traffic
+from serving.charts.traffic import Point, Range, Series, bucket
+from serving.models import Deployment, RequestSample, TrafficSample
+
+MAX_REQUESTS = 20_000
+SINGLE_REPLICAS_UP_TO = timedelta(hours=1)
+COLUMNS = ("at", "waiting", "running", "slots", "output_tokens")
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Everything the page draws; `is_cut` when there were more requests than are looked at."""
+
+    points: list[Point]
+    by_replica: dict[str, Series]
+    roles: dict[str, str]
+    requests: list[RequestSample]
+    is_cut: bool
+    now: datetime
+
+
+def traffic_of(range_: Range) -> Traffic:
+    now = timezone.now()
+    requests = list(
+        RequestSample.objects.filter(received_at__gt=now - range_.span).order_by("-received_at")[
+            : MAX_REQUESTS + 1
+        ]
+    )
+    by_replica, roles = replica_series(range_, now)
+    return Traffic(
+        points=points(range_, now),
+        by_replica=by_replica,
+        roles=roles,
+        requests=requests[:MAX_REQUESTS],
+        is_cut=len(requests) > MAX_REQUESTS,
+        now=now,
+    )
+
+
+def points(range_: Range, now: datetime) -> list[Point]:
+    """Samples of all gateways added up, then averaged over the steps of the range."""
+    samples = thinned(TrafficSample.objects.filter(at__gt=now - range_.span), range_)
+    groups: dict[datetime, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in samples.order_by("at").values_list("gateway", *COLUMNS):
+        groups[bucket(row[1], range_.step)].append(row)
+    return [point(at, rows) for at, rows in groups.items()]
+
+
+def thinned(samples: QuerySet[TrafficSample], range_: Range) -> QuerySet[TrafficSample]:
+    """At most about ten samples a step: a week of seconds is half a million rows."""
+    keep_each = max(1, int(range_.step.total_seconds() / 10))
+    return samples.alias(rest=F("id") % keep_each).filter(rest=0) if keep_each > 1 else samples
+
+
+def point(at: datetime, rows: Sequence[tuple[Any, ...]]) -> Point:
+    """Gateways share the replicas: their queues and requests add up, their slots are the same ones."""
+    per_gateway: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in rows:
+        per_gateway[row[0]].append(row)
+
+    def mean(column: int) -> list[float]:
+        return [sum(row[column] for row in own) / len(own) for own in per_gateway.values()]
+
+    return Point(at, sum(mean(2)), sum(mean(3)), max(mean(4)), sum(mean(5)))
+
+
+def replica_series(range_: Range, now: datetime) -> tuple[dict[str, Series], dict[str, str]]:
+    """Queue length per replica, for ranges short enough to read every sample; and the replicas' roles."""
+    if range_.span > SINGLE_REPLICAS_UP_TO:
+        return {}, {}
+    series: dict[str, Series] = defaultdict(list)
+    roles: dict[str, str] = {}
+    samples = (
+        TrafficSample.objects.filter(at__gt=now - range_.span).order_by("at").values_list("at", "replicas")
+    )
+    for at, loads in samples:
+        for load in loads:
+            label = load.get("label") or f"replica {load['replica']}"
+            series[label].append((at, load["waiting"]))
+            roles[label] = load.get("role", "")
+    return dict(series), roles
+
+
+def latest_sample() -> TrafficSample | None:
+    return TrafficSample.objects.first()
+
+
+@dataclass(frozen=True)
+class RequestFilter:
+    """What the request table shows."""
+
+    outcome: str = ""
+    handover: str = ""
+    deployment: int | None = None
+    words: str = ""
+
+
+def matching(wanted: RequestFilter) -> QuerySet[RequestSample]:
+    rows = RequestSample.objects.select_related(
+        "deployment", "api_key", "prefill_replica__deployment", "decode_replica__deployment"
+    )
+    if wanted.outcome:
+        rows = rows.filter(outcome=wanted.outcome)
+    if wanted.handover:
+        rows = rows.filter(handover=wanted.handover)
+    if wanted.deployment:
+        rows = rows.filter(deployment=wanted.deployment)
+    if wanted.words:
+        rows = rows.filter(Q(request_id__icontains=wanted.words) | Q(error__icontains=wanted.words))
+    return rows
+
+
+def recent_requests(deployment: Deployment) -> list[RequestSample]:
+    """Requests of the last hour, for measured beside predicted."""
+    since = timezone.now() - timedelta(hours=1)
+    return list(deployment.requests.filter(received_at__gt=since).order_by("-received_at")[:500])
+
+
+def workload_of_last_hour() -> dict[str, Any] | None:
+    """Input and output tokens and arrival interval as observed; None when too little was asked."""
+    since = timezone.now() - timedelta(hours=1)
+    answered = RequestSample.objects.filter(received_at__gt=since, outcome=RequestSample.Outcomes.OK)
+    rows = list(answered.order_by("received_at").values_list("received_at", "prompt_tokens", "output_tokens"))
+    if len(rows) < 5:
+        return None
+    span_seconds = (rows[-1][0] - rows[0][0]).total_seconds()
+    return {
+        "input_tokens": round(median(row[1] or 0 for row in rows)) or 1,
+        "output_tokens": round(median(row[2] or 0 for row in rows)) or 1,
+        "arrival_seconds": round(max(span_seconds / (len(rows) - 1), 0.01), 2),
+    }
+
+
+def page(range_: Range) -> dict[str, Any]:
+    """Charts, tables and tiles of the traffic page."""
+    found = traffic_of(range_)
+    lines = traffic.with_gaps(found.points, range_.step)
+    figures = {
+        "queue": traffic.queue(lines, found.by_replica, found.roles, range_, found.now),
+        "slots": traffic.slots(lines, range_, found.now),
+        "tokens": traffic.tokens(lines, range_, found.now),
+        "waits": traffic.waits(found.requests, range_, found.now),
+        "phases": traffic.phases(found.requests, range_, found.now),
+        "handovers": traffic.handovers(found.requests, range_, found.now),
+    }
+    return {
+        "figures": figures,
+        "tables": {name: traffic.table_of(figure) for name, figure in figures.items()},
+        "tiles": traffic.tiles(found.points, found.requests),
+        "is_cut": found.is_cut,
+        "has_samples": bool(found.points),
+    }

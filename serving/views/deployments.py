@@ -1,0 +1,156 @@
+"""Deployments: the list, one deployment live, and what can be done to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.conf import settings
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.models import AuditEntry, User
+from accounts.services import operator_required
+from inventory.remote import RemoteError
+from jobs import services as jobs
+from jobs.models import Job
+from planner.models import PlanRun
+from serving.charts import deployment_rows, tones
+from serving.core.placement import BadLaunch
+from serving.models import Deployment, ManagedProcess, Replica
+from serving.services import deployments, logs, traffic
+from serving.services.deployments import CannotDeploy
+
+PAGE_SIZE = 25
+HISTORY = 12
+
+
+def person(request: HttpRequest) -> User:
+    assert isinstance(request.user, User), "every page but sign-in asks for a logged-in user"
+    return request.user
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    rows = (
+        Deployment.objects.select_related("model", "created_by").prefetch_related("replicas").defer("cluster")
+    )
+    page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+    context = {"page": page, "rows": [deployment_rows.index_row(deployment) for deployment in page]}
+    return render(request, "serving/index.html", context)
+
+
+@require_GET
+def detail(request: HttpRequest, deployment_id: int) -> HttpResponse:
+    deployment = get_object_or_404(
+        Deployment.objects.select_related("model", "created_by", "plan_run"), pk=deployment_id
+    )
+    history = Job.objects.about(deployment.subject).select_related("started_by")
+    context = live_context(deployment) | {
+        "job": jobs.active_for(deployment.subject) or history.filter(state="failed").first(),
+        "history": history[:HISTORY],
+        "audit": AuditEntry.objects.filter(target=str(deployment))[:HISTORY],
+        "previous": deployments.previous_of(deployment),
+        "bottleneck": deployment.plan.get("bottleneck"),
+        "idle": deployment.plan.get("idle", []),
+        "endpoint": f"{settings.GATEWAY_URL}/v1",
+    }
+    return render(request, "serving/detail.html", context)
+
+
+@require_GET
+def live(request: HttpRequest, deployment_id: int) -> HttpResponse:
+    """The part of the page that changes while one looks at it."""
+    deployment = get_object_or_404(Deployment.objects.select_related("model", "plan_run"), pk=deployment_id)
+    return render(request, "serving/_live.html", live_context(deployment))
+
+
+def live_context(deployment: Deployment) -> dict[str, Any]:
+    replicas = list(deployment.replicas.all())
+    for replica in replicas:
+        replica.deployment = deployment
+    requests = traffic.recent_requests(deployment)
+    return {
+        "deployment": deployment,
+        "tone": tones.DEPLOYMENT[Deployment.States(deployment.state)],
+        "rows": deployment_rows.diagram_rows(deployment, replicas),
+        "replicas": deployment_rows.replica_rows(replicas, traffic.latest_sample(), requests),
+        "processes": deployment_rows.process_rows(deployment, deployments.current_processes(deployment)),
+        "is_changing": jobs.active_for(deployment.subject) is not None,
+    }
+
+
+@require_POST
+@operator_required
+def deploy(request: HttpRequest) -> HttpResponse:
+    """Deploy the plan of a run that is already there."""
+    run = get_object_or_404(PlanRun, pk=request.POST.get("plan_run", ""))
+    try:
+        deployment = deployments.deploy_run(run, person(request))
+    except (CannotDeploy, BadLaunch, jobs.AlreadyRunning) as error:
+        messages.error(request, str(error))
+        return redirect("planner:run", run.pk)
+    return redirect("serving:detail", deployment.pk)
+
+
+@require_POST
+@operator_required
+def stop(request: HttpRequest, deployment_id: int) -> HttpResponse:
+    deployment = get_object_or_404(Deployment, pk=deployment_id)
+    deployments.stop(deployment, person(request))
+    return redirect("serving:detail", deployment.pk)
+
+
+@require_POST
+@operator_required
+def again(request: HttpRequest, deployment_id: int) -> HttpResponse:
+    return started(request, get_object_or_404(Deployment, pk=deployment_id), deployments.deploy_again)
+
+
+@require_POST
+@operator_required
+def roll_back(request: HttpRequest, deployment_id: int) -> HttpResponse:
+    return started(request, get_object_or_404(Deployment, pk=deployment_id), deployments.roll_back)
+
+
+def started(request: HttpRequest, old: Deployment, start: Any) -> HttpResponse:
+    try:
+        new = start(old, person(request))
+    except (CannotDeploy, BadLaunch, jobs.AlreadyRunning) as error:
+        messages.error(request, str(error))
+        return redirect("serving:detail", old.pk)
+    return redirect("serving:detail", new.pk)
+
+
+@require_POST
+@operator_required
+def restart(request: HttpRequest, replica_id: int) -> HttpResponse:
+    replica = get_object_or_404(Replica.objects.select_related("deployment"), pk=replica_id)
+    try:
+        deployments.restart_replica(replica, person(request))
+    except jobs.AlreadyRunning as error:
+        messages.error(request, str(error))
+    return redirect("serving:detail", replica.deployment_id)
+
+
+@require_GET
+def log(request: HttpRequest, process_id: int) -> HttpResponse:
+    """The last lines of a process's log, fetched from its host when asked for."""
+    process = get_object_or_404(ManagedProcess.objects.select_related("device__identity"), pk=process_id)
+    text, problem = process.exit_reason, ""
+    if process.ended_at is None:
+        try:
+            text = async_to_sync(logs.tail)(process)
+        except RemoteError as error:
+            problem = str(error)
+    context = {
+        "process": process,
+        "text": text,
+        "problem": problem,
+        "log_id": f"log-{process.pk}",
+        "label": f"Log of the {process.get_kind_display()} on {process.device}",
+    }
+    return render(request, "serving/_log.html", context)

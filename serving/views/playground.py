@@ -1,0 +1,55 @@
+"""The playground: a page, and the stream behind it."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.models import User
+from serving import upstream
+from serving.models import Deployment
+from serving.services import playground
+from serving.services.playground import BadQuestion
+
+CODE_KINDS = [("curl", "curl"), ("python", "Python"), ("javascript", "JavaScript")]
+NO_GATEWAY = (
+    "The gateway does not answer. The supervisor starts it again within seconds; "
+    "if it stays silent, look at its log in the terminal of `up`."
+)
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    models = playground.served_models()
+    wanted = Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING).first()
+    context = {
+        "models": models,
+        "starting": None if models else wanted,
+        "endpoint": f"{settings.GATEWAY_URL}/v1",
+        "code_kinds": CODE_KINDS,
+    }
+    return render(request, "serving/playground.html", context)
+
+
+@require_POST
+async def ask(request: HttpRequest) -> HttpResponseBase:
+    """Stream one answer from the gateway, on behalf of the person who is logged in."""
+    user = await request.auser()
+    assert isinstance(user, User), "every page but sign-in asks for a logged-in user"
+    try:
+        question = playground.read_question(request.body)
+        events = await playground.ask(user, question)
+    except BadQuestion as error:
+        return refusal(400, str(error))
+    except upstream.Declined as error:
+        return refusal(error.status, str(error))
+    except upstream.UpstreamError:
+        return refusal(502, NO_GATEWAY)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingHttpResponse(events, content_type="text/event-stream", headers=headers)
+
+
+def refusal(status: int, message: str) -> JsonResponse:
+    return JsonResponse({"error": {"message": message}}, status=status)

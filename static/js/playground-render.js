@@ -1,0 +1,51 @@
+// Model output is hostile until it went through here: Markdown to HTML, scripts and remote content taken out.
+import { marked } from "../vendor/marked/marked.esm.js";
+import DOMPurify from "../vendor/dompurify/purify.es.mjs";
+
+const ALLOWED = {
+  ALLOWED_TAGS: ["p", "br", "hr", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li", "a", "h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td", "input"],
+  ALLOWED_ATTR: ["href", "title", "align", "start", "type", "checked", "disabled", "class"],
+  ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+};
+
+DOMPurify.addHook("afterSanitizeAttributes", (node) => {
+  if (node.tagName === "A") {
+    node.setAttribute("rel", "noopener noreferrer nofollow");
+    node.setAttribute("target", "_blank");
+  }
+  if (node.tagName === "INPUT" && node.getAttribute("type") !== "checkbox") node.remove();
+});
+
+export function showMarkdown(element, text) {
+  element.innerHTML = DOMPurify.sanitize(marked.parse(text, { gfm: true, breaks: true, async: false }), ALLOWED);
+  element.querySelectorAll("pre").forEach((pre) => pre.setAttribute("tabindex", "0"));
+}
+
+export function factsOf(facts, time) {
+  const known = [];
+  const say = (label, value) => value !== null && value !== undefined && known.push([label, value]);
+  say("Waited", facts.waited_seconds == null ? null : time(facts.waited_seconds));
+  say("First token", facts.ttft_seconds == null ? null : time(facts.ttft_seconds));
+  say("Speed", facts.tokens_per_second == null ? null : `${Number(facts.tokens_per_second).toPrecision(3)} tokens/s`);
+  say("Tokens", facts.usage ? `${facts.usage.prompt_tokens} in, ${facts.usage.completion_tokens} out` : null);
+  const path = [facts.prefill_replica, facts.decode_replica].filter((name, index, all) => name && all.indexOf(name) === index);
+  say("Path", path.length ? path.join(" → ") : null);
+  if (facts.handover && facts.handover !== "none") say("Hand-over", facts.handover === "hit" ? `hit, ${facts.cached_tokens} tokens reused` : "fell back to a plain prompt");
+  if (facts.finish_reason === "length") say("Ended", "at the most tokens allowed");
+  return known;
+}
+
+export function showFacts(element, facts, time) {
+  element.replaceChildren(...factsOf(facts, time).map(([label, value]) => {
+    const span = document.createElement("span");
+    const name = document.createElement("b");
+    name.textContent = `${label} `;
+    span.append(name, value);
+    return span;
+  }));
+  if (!facts.request_id) return;
+  const link = document.createElement("a");
+  link.href = `/traffic/requests/${encodeURIComponent(facts.request_id)}/`;
+  link.textContent = "Timeline";
+  element.append(link);
+}

@@ -1,0 +1,202 @@
+"""The pages of what runs, without any host behind them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import User
+from inventory.models import LanguageModel
+from serving.models import Deployment, Replica, RequestSample, TrafficSample
+from serving.services import traffic
+
+MIB = 2**20
+
+
+def stage(device: str, master: bool = True) -> dict[str, Any]:
+    return {
+        "device": device,
+        "master": master,
+        "gpu_blocks": 30,
+        "cpu_blocks": 0,
+        "seconds": 0.02,
+        "gpu_bytes": 200 * MIB,
+        "gpu_limit_bytes": 300 * MIB,
+        "ram_bytes": 0,
+    }
+
+
+def planned(role: str, device: str) -> dict[str, Any]:
+    return {
+        "role": role,
+        "slots": 2,
+        "micro_batch": 1,
+        "stages": [stage(device)],
+        "bottleneck_seconds": 0.02,
+        "pass_seconds": 0.02,
+        "tpot_seconds": 0.05,
+        "requests_per_second": 1.0,
+        "prefill_tokens_per_second": 200.0,
+        "decode_tokens_per_second": 20.0,
+    }
+
+
+@pytest.fixture
+def deployment(db: None) -> Deployment:
+    model = LanguageModel.objects.create(
+        name="tiny", architecture="llama", fingerprint="f" * 64, size_bytes=1, shape={}
+    )
+    made = Deployment.objects.create(
+        model=model,
+        name="tiny",
+        plan={"mode": "disaggregated", "replicas": [planned("prefill", "box-1"), planned("decode", "box-2")]},
+        cluster={"devices": [], "links": {"default": {"bytes_per_second": 1e8, "latency_seconds": 1e-3}}},
+        context_tokens=1024,
+        state=Deployment.States.RUNNING,
+    )
+    for index, role in enumerate(("prefill", "decode")):
+        Replica.objects.create(
+            deployment=made, index=index, role=role, slots=2, state="ready", api_key="k" * 20
+        )
+    return made
+
+
+@pytest.fixture
+def request_sample(deployment: Deployment) -> RequestSample:
+    prefill, decode = deployment.replicas.all()
+    return RequestSample.objects.create(
+        request_id="req-1",
+        deployment=deployment,
+        received_at=timezone.now(),
+        outcome="ok",
+        status=200,
+        prefill_replica=prefill,
+        decode_replica=decode,
+        handover="hit",
+        handover_bytes=10 * MIB,
+        prompt_tokens=100,
+        output_tokens=21,
+        queued_seconds=1.5,
+        prefill_seconds=0.4,
+        handover_seconds=0.2,
+        first_token_seconds=2.2,
+        total_seconds=3.2,
+    )
+
+
+@pytest.fixture
+def traffic_samples(deployment: Deployment) -> None:
+    replica = deployment.replicas.get(role="decode")
+    load = {
+        "replica": replica.pk,
+        "label": "D2 (box-2)",
+        "role": "decode",
+        "waiting": 3,
+        "running": 1,
+        "slots": 2,
+    }
+    now = timezone.now()
+    TrafficSample.objects.bulk_create(
+        TrafficSample(
+            at=now - timedelta(seconds=second),
+            gateway="one",
+            waiting=3,
+            running=1,
+            slots=2,
+            output_tokens=20,
+            replicas=[load],
+        )
+        for second in range(30)
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ["/deployments/", "/traffic/", "/playground/", "/launches/new/", "/traffic/?range=7d"]
+)
+def test_empty_page_names_the_next_step(admin_client: Client, path: str) -> None:
+    answer = admin_client.get(path)
+    assert answer.status_code == 200
+    assert b'class="empty"' in answer.content
+
+
+def test_deployment_page_shows_measured_beside_predicted(
+    admin_client: Client, deployment: Deployment, request_sample: RequestSample, traffic_samples: None
+) -> None:
+    text = admin_client.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert "20 tokens/s" in text
+    assert "as predicted" in text
+    assert "1 of 2" in text
+    assert "Stop it" in text
+
+
+def test_viewer_sees_the_deployment_but_no_button_that_changes_it(
+    viewer_client: Client, deployment: Deployment
+) -> None:
+    text = viewer_client.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert "tiny" in text
+    assert "Stop it" not in text
+    assert viewer_client.post(f"/deployments/{deployment.pk}/stop/").status_code == 403
+    replica = deployment.replicas.get(role="decode")
+    assert viewer_client.post(f"/replicas/{replica.pk}/restart/").status_code == 403
+
+
+def test_traffic_page_draws_the_queue_of_each_replica(
+    admin_client: Client, request_sample: RequestSample, traffic_samples: None
+) -> None:
+    found = admin_client.get("/traffic/charts/?range=5m").json()
+    queue = found["figures"]["queue"]["data"]
+    assert [series["name"] for series in queue] == ["All", "D2 (box-2)"]
+    assert set(queue[0]["y"]) == {3.0}
+    hits = next(tile for tile in found["tiles"] if tile["tile_id"] == "tile-hits")
+    assert hits["value"] == "100 %"
+
+
+def test_gap_in_the_samples_is_a_gap_in_the_line(admin_client: Client, traffic_samples: None) -> None:
+    oldest = TrafficSample.objects.last()
+    assert oldest is not None
+    oldest.pk, oldest.at = None, oldest.at - timedelta(seconds=60)
+    oldest.save()
+    queue = admin_client.get("/traffic/charts/?range=5m").json()["figures"]["queue"]["data"][0]
+    assert None in queue["y"]
+
+
+def test_request_page_shows_where_the_time_went(admin_client: Client, request_sample: RequestSample) -> None:
+    text = admin_client.get("/traffic/requests/req-1/").content.decode()
+    for label in (
+        "Queue",
+        "Prefill",
+        "Hand-over",
+        "Tokens after the first",
+        "every slot of its role was taken",
+    ):
+        assert label in text
+
+
+def test_request_table_filters(admin_client: Client, request_sample: RequestSample) -> None:
+    assert b"req-1" in admin_client.get("/traffic/?outcome=ok&words=req").content
+    assert b"req-1" not in admin_client.get("/traffic/?outcome=failed").content
+
+
+def test_workload_is_read_from_the_traffic(request_sample: RequestSample) -> None:
+    assert traffic.workload_of_last_hour() is None
+    for number in range(5):
+        request_sample.pk, request_sample.request_id = None, f"more-{number}"
+        request_sample.received_at += timedelta(seconds=2)
+        request_sample.save()
+    assert traffic.workload_of_last_hour() == {
+        "input_tokens": 100,
+        "output_tokens": 21,
+        "arrival_seconds": 2.0,
+    }
+
+
+def test_playground_refuses_what_cannot_be_asked(admin_client: Client, admin: User) -> None:
+    answer = admin_client.post("/playground/ask/", b'{"messages": []}', content_type="application/json")
+    assert answer.status_code == 400
+    body = b'{"model": "tiny", "temperature": 9, "messages": [{"role": "user", "content": "Hi"}]}'
+    answer = admin_client.post("/playground/ask/", body, content_type="application/json")
+    assert "between 0 and 2" in answer.json()["error"]["message"]
