@@ -56,6 +56,11 @@ class DemoHost:
         return (self.folder / "password").read_text().strip()
 
     @property
+    def public_key(self) -> str:
+        """The public half of its host key, as OpenSSH writes it."""
+        return asyncssh.read_private_key(str(self.folder / "host_key")).export_public_key().decode()
+
+    @property
     def port(self) -> int:
         """Where it listens, as last chosen."""
         return int(self.port_file.read_text()) if self.port_file.exists() else USUAL_PORT

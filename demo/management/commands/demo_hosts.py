@@ -13,7 +13,9 @@ from demo.packages import PartMissing
 
 
 class Command(BaseCommand):
-    help = "Run the demo's three SSH hosts on 127.0.0.11 to 127.0.0.13 until Ctrl-C; what was detached on them lives on."
+    help = (
+        "Run the demo's three SSH hosts on 127.0.0.11 to 127.0.0.13 until Ctrl-C; what was detached lives on."
+    )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

@@ -1,0 +1,30 @@
+"""Register the demo's hosts, plan, deploy and ask the first question; what is done already is kept."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from demo.drive import DemoStopped, drive
+from demo.packages import PartMissing
+
+
+class Command(BaseCommand):
+    help = "Bring the demo to its first answer; needs demo_hosts, the worker and the gateway to run."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--manual", action="store_true", help="only make the hosts ready; the rest is left to you"
+        )
+
+    def handle(self, *args: Any, manual: bool, **options: Any) -> None:
+        try:
+            drive(settings.DATA_DIR / "demo", self.say, manual=manual)
+        except (PartMissing, DemoStopped) as reason:
+            # Not a failure of this process: starting it again at once would not help, and the pages stay usable.
+            self.say(f"the demo could not go on: {reason}")
+
+    def say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()
