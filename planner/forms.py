@@ -197,6 +197,9 @@ class WhatIfForm(forms.Form):
             if name in self.fields:
                 self.fields[name].initial = value
 
+    def numbers(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.fields if name != "without"]
+
     def clean_without(self) -> list[str]:
         without = list(self.cleaned_data["without"])
         if len(without) == self.device_count:

@@ -186,7 +186,7 @@ def refused(run: PlanRun) -> dict[str, Any]:
     return {
         "run": run,
         "query": form_query(run),
-        "shortfall": charts.shortfall(run.refusal) if run.refusal else "",
+        "refusal": charts.refusal_facts(run.refusal) if run.refusal else None,
         "inputs": charts.workload_rows(run.cluster),
         "note": run.cluster.get("note", ""),
     }
@@ -275,7 +275,8 @@ def again(request: HttpRequest, run_id: int) -> HttpResponse:
 @require_GET
 def compare(request: HttpRequest) -> HttpResponse:
     ids = [int(text) for text in request.GET.getlist("run") if text.isdigit()]
-    runs = list(PlanRun.objects.filter(pk__in=ids[:2], plan__isnull=False).select_related("job"))
+    found = PlanRun.objects.filter(plan__isnull=False).in_bulk(ids)
+    runs = [found[pk] for pk in dict.fromkeys(ids) if pk in found]
     if len(runs) != 2:
         messages.error(request, "Tick exactly two finished plans to compare them.")
         return redirect("planner:index")

@@ -1,6 +1,6 @@
 """Plans and runs as pictures and words: view models and plotly figures."""
 
-from planner.charts.facts import comparison_rows, plan_page, run_summary, shortfall, workload_rows
+from planner.charts.facts import comparison_rows, plan_page, refusal_facts, run_summary, workload_rows
 from planner.charts.figures import convergence, convergence_table, waiting, waiting_table
 from planner.charts.stages import stage_rows
 
@@ -9,8 +9,8 @@ __all__ = [
     "convergence",
     "convergence_table",
     "plan_page",
+    "refusal_facts",
     "run_summary",
-    "shortfall",
     "stage_rows",
     "waiting",
     "waiting_table",

@@ -59,6 +59,20 @@ def proof(plan: Json) -> Json:
     return {"tone": "info", "title": f"Within {gap} of the best possible", "text": text}
 
 
+LIMITS = {
+    "memory": "Memory",
+    "floor": "Speed of each request",
+    "replicas": "Number of replicas",
+    "idle": "No device may stand idle",
+    "master": "No device may be a master",
+}
+
+
+def refusal_facts(refusal: Json) -> Json:
+    """Why there is no plan: the limit in words and how much is missing."""
+    return {**refusal, "limit": LIMITS[refusal["limit"]], "missing": shortfall(refusal)}
+
+
 def shortfall(refusal: Json) -> str:
     """How much is missing, in the unit of the limit."""
     shown = {"bytes": bytes_text, "seconds": seconds_text, "tokens per second": rate_text}

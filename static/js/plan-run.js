@@ -26,7 +26,7 @@ function show(name, text) {
 function showNumbers(point, gap) {
   show("generation", point.number);
   show("evaluations", point.evaluations.toLocaleString());
-  show("best", duration(point.best_seconds));
+  show("best", point.best_seconds ? duration(point.best_seconds) : "0 s");
   show("gap", gap === null || gap === undefined ? "no bound yet" : `${(100 * gap).toPrecision(2)} %`);
 }
 
