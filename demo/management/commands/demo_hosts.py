@@ -1,6 +1,7 @@
 """Keep the demo's three SSH hosts running until told to stop."""
 
 import asyncio
+import logging
 import signal
 from contextlib import AsyncExitStack
 from typing import Any
@@ -18,6 +19,8 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # asyncio warns for every packet that comes through a tunnel after its end; sshd says nothing either.
+        logging.getLogger("asyncio").setLevel(logging.ERROR)
         try:
             asyncio.run(self.serve())
         except PartMissing as reason:
