@@ -164,9 +164,7 @@ def run(request: HttpRequest, run_id: int) -> HttpResponse:
     if run.job.is_active:
         return render(request, "planner/searching.html", searching(run))
     if run.plan is None:
-        return render(
-            request, "planner/refused.html", {"run": run, "inputs": charts.workload_rows(run.cluster)}
-        )
+        return render(request, "planner/refused.html", refused(run))
     return render(request, "planner/plan.html", finished(run))
 
 
@@ -215,7 +213,7 @@ def finished(run: PlanRun) -> dict[str, Any]:
         "query": form_query(run),
         "what_if": WhatIfForm(cluster=run.cluster),
         **charts.plan_page(run.plan, run.cluster),
-        "convergence": charts.convergence(points, {}) if points else None,
+        "convergence": charts.convergence(points, charts.baseline_waits(run.plan)) if points else None,
         "convergence_table": charts.convergence_table(points),
     }
 

@@ -1,10 +1,18 @@
 """Plans and runs as pictures and words: view models and plotly figures."""
 
-from planner.charts.facts import comparison_rows, plan_page, refusal_facts, run_summary, workload_rows
+from planner.charts.facts import (
+    baseline_waits,
+    comparison_rows,
+    plan_page,
+    refusal_facts,
+    run_summary,
+    workload_rows,
+)
 from planner.charts.figures import convergence, convergence_table, waiting, waiting_table
 from planner.charts.stages import stage_rows
 
 __all__ = [
+    "baseline_waits",
     "comparison_rows",
     "convergence",
     "convergence_table",

@@ -186,6 +186,12 @@ def baseline_rows(plan: Json) -> list[Json]:
     return [baseline_row(baseline, own) for baseline in plan["baselines"].values()]
 
 
+def baseline_waits(plan: Json) -> dict[str, float]:
+    """Longest wait in seconds by name, of the planners that find a plan."""
+    found = [baseline for baseline in plan["baselines"].values() if baseline["feasible"]]
+    return {baseline["label"]: baseline["max_wait_seconds"] for baseline in found}
+
+
 def baseline_row(baseline: Json, own_seconds: float) -> Json:
     if not baseline["feasible"]:
         return {"label": baseline["label"], "wait": "finds no plan", "ratio": "", "note": ""}
