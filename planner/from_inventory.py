@@ -9,12 +9,13 @@ from statistics import median
 from typing import Any
 
 from inventory.core.model_shape import BlockShape, ModelShape
-from inventory.models import Device, LanguageModel, Link, Profile
+from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 
 FORMAT = "e2llm-cluster/1"
 ASSUMED_LINK = {"bytes_per_second": 115e6, "latency_seconds": 0.00035}
 SLOT_OVERHEAD_BYTES = 20_000_000
 HEAVY_RUN = 4  # a stage usually holds a quarter of the blocks or more
+NEVER_MOVED_BYTES = 10**15  # the state of recurrent models: so large that no plan hands it over
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,22 @@ def cluster_of(
     shape = ModelShape.from_dict(model.shape)
     profiles = current_profiles(model, devices)
     links, link_note = links_of(devices)
-    policy = {**policy, "handover": policy.get("handover", True) and shape.can_hand_over}
-    entries = [device_entry(device, profiles[device.pk], shape) for device in devices]
-    notes = [link_note, *machine_notes(devices), *profile_notes(profiles, devices), *handover_notes(shape)]
+    policy = {**policy, "allow_mixed": policy["allow_mixed"] or not shape.can_hand_over}
+    holders = holders_of(model, devices)
+    entries = [
+        device_entry(device, profiles[device.pk], shape, has_file=device in holders) for device in devices
+    ]
+    notes = [
+        link_note,
+        *file_notes(model, holders, devices),
+        *machine_notes(devices),
+        *profile_notes(profiles, devices),
+        *handover_notes(shape),
+    ]
     return {
         "format": FORMAT,
-        "note": " ".join(notes),
-        "model": model_entry(model.name, shape, workload["context_tokens"], full_cache=policy["handover"]),
+        "note": " ".join(note for note in notes if note),
+        "model": model_entry(model.name, shape, workload["context_tokens"]),
         "workload": workload,
         "policy": policy,
         "links": links,
@@ -90,8 +100,17 @@ def current_profiles(model: LanguageModel, devices: Sequence[Device]) -> dict[in
     return {profile.device_id: profile for profile in rows}
 
 
-def model_entry(name: str, shape: ModelShape, context_tokens: int, *, full_cache: bool) -> dict[str, Any]:
-    """The file's `model`; `full_cache` when KV caches are handed over, which needs unwindowed caches."""
+def holders_of(model: LanguageModel, devices: Sequence[Device]) -> list[Device]:
+    """Devices with a copy of the model; all of them while no copy is known anywhere."""
+    files = ModelFile.objects.filter(model=model, device__in=[device.pk for device in devices])
+    having = set(files.values_list("device_id", flat=True))
+    return [device for device in devices if device.pk in having] or list(devices)
+
+
+def model_entry(name: str, shape: ModelShape, context_tokens: int) -> dict[str, Any]:
+    """The file's `model`; where KV caches can be handed over they are counted without windows, as that needs."""
+    full_cache = shape.can_hand_over
+    request_bytes = shape.handover_bytes_per_request() if shape.can_hand_over else NEVER_MOVED_BYTES
     entry = {
         "name": name,
         "blocks": len(shape.blocks),
@@ -102,7 +121,7 @@ def model_entry(name: str, shape: ModelShape, context_tokens: int, *, full_cache
         "logits_buffer_bytes": shape.logits_bytes(),
         "slot_overhead_bytes": SLOT_OVERHEAD_BYTES,
         "kv_handoff_bytes_per_token": shape.handover_bytes_per_token(),
-        "kv_handoff_bytes_per_request": shape.handover_bytes_per_request(),
+        "kv_handoff_bytes_per_request": request_bytes,
     }
     kinds = {kind: [block for block in shape.blocks if block.kind == kind] for kind in shape.block_kinds}
     sizes = {kind: block_sizes(blocks, context_tokens, full_cache) for kind, blocks in kinds.items()}
@@ -131,7 +150,7 @@ def heaviest_mean(sizes: Sequence[int]) -> int:
     return ceil(max(sum(sizes[start : start + run]) for start in range(len(sizes) - run + 1)) / run)
 
 
-def device_entry(device: Device, profile: Profile, shape: ModelShape) -> dict[str, Any]:
+def device_entry(device: Device, profile: Profile, shape: ModelShape, *, has_file: bool) -> dict[str, Any]:
     """One device of the file; the compute buffer is taken off its memory, as the file has no field for it."""
     assert device.gpu_usable_bytes is not None, "device_gap has checked it"
     return {
@@ -139,7 +158,7 @@ def device_entry(device: Device, profile: Profile, shape: ModelShape) -> dict[st
         "hardware": hardware_text(device),
         "gpu_usable_bytes": max(device.gpu_usable_bytes - shape.compute_bytes(), 0),
         "ram_usable_bytes": device.ram_usable_bytes or 0,
-        "can_be_master": bool(device.llama.get("server_path")),
+        "can_be_master": has_file and bool(device.llama.get("server_path")),
         **profile.to_tables(),
     }
 
@@ -189,6 +208,15 @@ def links_of(devices: Sequence[Device]) -> tuple[dict[str, Any], str]:
     if unmeasured:
         note += f" The other {unmeasured} are assumed to be like the median of those."
     return {"default": default, "pairs": [pairs[key] for key in sorted(pairs)]}, note
+
+
+def file_notes(model: LanguageModel, holders: Sequence[Device], devices: Sequence[Device]) -> list[str]:
+    """A master reads the model from its own disk, so who has no copy is planned as a worker."""
+    return [
+        f"{device} has no copy of {model} and is planned as a worker only: copy the model there to change that."
+        for device in devices
+        if device not in holders
+    ]
 
 
 def machine_notes(devices: Sequence[Device]) -> list[str]:

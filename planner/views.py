@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.models import User
-from accounts.services import audit, client_address, operator_required
+from accounts.services import admin_required, audit, client_address, operator_required
 from inventory.models import Device, LanguageModel
 from planner import charts, services
 from planner.core.errors import BadDocument
@@ -118,6 +118,8 @@ def from_file(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         try:
+            if "measurements" in request.POST:
+                return measurements_taken(request, data["cluster"])
             run = file_run(data, person(request))
         except BadDocument as error:
             return render(
@@ -125,6 +127,14 @@ def from_file(request: HttpRequest) -> HttpResponse:
             )
         return started(request, run)
     return render(request, "planner/file.html", {"form": form}, status=REJECTED if form.errors else 200)
+
+
+@admin_required
+def measurements_taken(request: HttpRequest, cluster: dict[str, Any]) -> HttpResponse:
+    report = services.import_measurements(cluster)
+    detail = {"taken": report.taken, "left": report.left}
+    audit(person(request), "profiles.imported", cluster["model"]["name"], detail, client_address(request))
+    return render(request, "planner/measurements.html", {"report": report})
 
 
 def file_run(data: dict[str, Any], user: User) -> PlanRun:

@@ -2,10 +2,12 @@
 
 from planner.services.feasibility import Feasibility, feasibility
 from planner.services.files import import_run, plan_for, read_document
+from planner.services.measurements import Imported, import_measurements
 from planner.services.runs import (
     EXAMPLES,
     TASK,
     Example,
+    cluster_of,
     job_id_of,
     plan_inventory,
     points_of,
@@ -20,9 +22,12 @@ __all__ = [
     "TASK",
     "Example",
     "Feasibility",
+    "Imported",
     "WhatIf",
     "changed_cluster",
+    "cluster_of",
     "feasibility",
+    "import_measurements",
     "import_run",
     "job_id_of",
     "plan_for",

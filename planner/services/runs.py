@@ -40,6 +40,13 @@ EXAMPLES = (
 )
 
 
+def cluster_of(
+    model: LanguageModel, devices: Sequence[Device], workload: dict[str, Any], policy: dict[str, Any]
+) -> dict[str, Any]:
+    """The cluster file of these devices; CannotPlan when something about them is missing."""
+    return from_inventory.cluster_of(model, devices, workload, policy)
+
+
 def plan_inventory(
     model: LanguageModel,
     devices: Sequence[Device],
@@ -49,7 +56,7 @@ def plan_inventory(
     user: User | None,
 ) -> PlanRun:
     """Plan for devices of the inventory; CannotPlan when something about them is missing."""
-    cluster = from_inventory.cluster_of(model, devices, workload, policy)
+    cluster = cluster_of(model, devices, workload, policy)
     ids = {device.name: device.pk for device in devices}
     return start_run(cluster, method, policy["seed"], user, model, ids)
 

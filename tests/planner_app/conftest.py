@@ -37,13 +37,15 @@ def small_cluster() -> dict[str, Any]:
     return {**document, "devices": [document["devices"][index] for index in (0, 1, 4)]}
 
 
-def shape(blocks: int = 24, **changes: Any) -> ModelShape:
-    block = BlockShape("full", {"ffn_up.weight": 400_000_000}, 400_000_000, 0, 4096, None, 0)
+BLOCK = BlockShape("full", {"ffn_up.weight": 400_000_000}, 400_000_000, 0, 4096, None, 0)
+
+
+def shape(**changes: Any) -> ModelShape:
     fields: dict[str, Any] = {
         "architecture": "llama",
         "name": "Tiny",
         "quantisation": "Q4_0",
-        "blocks": (block,) * blocks,
+        "blocks": (BLOCK,) * 24,
         "embedding_length": 2048,
         "output_bytes": 100_000_000,
         "embedding_bytes": 100_000_000,

@@ -1,0 +1,159 @@
+"""Rows of the inventory as a cluster file, and measurements of a cluster file as rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from inventory.core.model_shape import BlockShape
+from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
+from planner import services
+from planner.core.errors import BadDocument
+from planner.core.problem import Problem
+from planner.from_inventory import CannotPlan, block_sizes, cluster_of, heaviest_mean, missing, model_entry
+from tests.planner_app.conftest import shape
+
+pytestmark = pytest.mark.django_db
+
+WORKLOAD = {
+    "input_tokens": 100, "output_tokens": 50, "arrival_seconds": 1.0, "requests": 10, "context_tokens": 1024,
+}  # fmt: skip
+POLICY = {
+    "min_tokens_per_second": 5.0, "max_slots": 4, "runtime": "serial", "topology": "star",
+    "allow_mixed": True, "allow_idle": True, "seed": 0,
+}  # fmt: skip
+FULL = BlockShape("full", {}, 1000, 0, 8, None, 0)
+WINDOW = BlockShape("window", {}, 1000, 0, 8, 128, 0)
+
+
+def lab(model: LanguageModel, devices: list[Device]) -> dict[str, Any]:
+    return cluster_of(model, devices, WORKLOAD, POLICY)
+
+
+def add_link(source: Device, target: Device, bytes_per_second: float, round_trip: float) -> None:
+    Link.objects.create(
+        source=source, target=target, bytes_per_second=bytes_per_second, latency_seconds=round_trip,
+        method="test", measured_at=timezone.now(),
+    )  # fmt: skip
+
+
+def test_the_file_is_one_the_planner_reads(model: LanguageModel, devices: list[Device]) -> None:
+    problem = Problem.from_dict(lab(model, devices))
+    assert [device.name for device in problem.devices] == [device.name for device in devices]
+    assert problem.model.blocks == 24
+
+
+def test_the_compute_buffer_is_taken_off_the_memory(model: LanguageModel, devices: list[Device]) -> None:
+    entry = lab(model, devices)["devices"][0]
+    assert devices[0].gpu_usable_bytes is not None
+    assert entry["gpu_usable_bytes"] == devices[0].gpu_usable_bytes - shape().compute_bytes()
+
+
+def test_unmeasured_links_are_assumed_and_the_file_says_so(
+    model: LanguageModel, devices: list[Device]
+) -> None:
+    document = lab(model, devices)
+    assert document["links"] == {"default": {"bytes_per_second": 115e6, "latency_seconds": 0.00035}}
+    assert "assumed" in document["note"]
+
+
+def test_the_slower_direction_counts_and_a_hop_is_half_a_round_trip(
+    model: LanguageModel, devices: list[Device]
+) -> None:
+    add_link(devices[0], devices[1], 100e6, 0.002)
+    add_link(devices[1], devices[0], 50e6, 0.004)
+    add_link(devices[0], devices[2], 10e6, 0.001)
+    document = lab(model, devices)
+    first, second = document["links"]["pairs"]
+    assert (first["a"], first["b"]) == (devices[0].name, devices[1].name)
+    assert (first["bytes_per_second"], first["latency_seconds"]) == (50e6, 0.002)
+    assert document["links"]["default"]["bytes_per_second"] == 30e6
+    assert second["latency_seconds"] == 0.0005
+    assert "The other 1 are assumed" in document["note"]
+
+
+def test_equal_devices_share_a_kind(model: LanguageModel, devices: list[Device]) -> None:
+    twin = devices[0]
+    profile = Profile.objects.get(device=twin)
+    twin.pk, twin.name = None, "Dev.1b"
+    twin.save()
+    Profile.objects.create(
+        device=twin, model=model, tables=profile.tables, residual=0.0, measured_at=timezone.now()
+    )
+    kinds = {entry["name"]: entry["kind"] for entry in lab(model, list(Device.objects.all()))["devices"]}
+    assert kinds["Dev.1b"] == kinds["Dev.1"] == "Dev.1"
+    assert kinds["Dev.2"] == "Dev.2"
+
+
+def test_only_a_device_with_a_copy_of_the_model_is_a_master(
+    model: LanguageModel, devices: list[Device]
+) -> None:
+    ModelFile.objects.create(
+        model=model, device=devices[1], path="/models/tiny.gguf", size_bytes=1, seen_at=timezone.now()
+    )
+    document = lab(model, devices)
+    assert [entry["can_be_master"] for entry in document["devices"]] == [False, True, False]
+    assert f"{devices[0].name} has no copy of Tiny-10B" in document["note"]
+
+
+def test_one_machine_under_two_names_is_mentioned(model: LanguageModel, devices: list[Device]) -> None:
+    for device in devices[:2]:
+        device.hardware = {**device.hardware, "boot_id": "same"}
+        device.save()
+    assert "Dev.1 and Dev.2 are one machine" in lab(model, list(Device.objects.all()))["note"]
+
+
+def test_every_gap_is_named_at_once(model: LanguageModel, devices: list[Device]) -> None:
+    Device.objects.filter(pk=devices[0].pk).update(in_maintenance=True)
+    Device.objects.filter(pk=devices[1].pk).update(llama={})
+    Profile.objects.filter(device=devices[2]).delete()
+    with pytest.raises(CannotPlan) as refused:
+        lab(model, list(Device.objects.all()))
+    assert [gap.what for gap in refused.value.missing] == ["maintenance", "llama", "profile"]
+    assert [gap.what for gap in missing(model, [])] == ["device"]
+
+
+def test_blocks_of_two_kinds_are_listed_when_their_cache_differs() -> None:
+    mixed = shape(blocks=(FULL, WINDOW) * 6)
+    entry = model_entry("m", replace(mixed, experts=0), 4096)
+    assert "block_kinds" not in entry, "for a hand-over the windowed blocks keep the whole context"
+    assert entry["kv_slot_block_bytes"] == 4096 * 8
+    assert block_sizes([WINDOW], 4096, full_cache=False)["kv_slot_block_bytes"] == 768 * 8
+
+
+def test_heavier_first_blocks_count_where_they_lie_together() -> None:
+    assert heaviest_mean([10, 10, 10, 10]) == 10
+    assert heaviest_mean([20, 20, *[10] * 6]) == 20
+
+
+def test_recurrent_state_is_never_handed_over(model: LanguageModel, devices: list[Device]) -> None:
+    recurrent = BlockShape("recurrent", {}, 400_000_000, 0, 0, None, 1_000_000)
+    model.shape = shape(blocks=(recurrent,) * 24).to_dict()
+    document = cluster_of(model, devices, WORKLOAD, {**POLICY, "allow_mixed": False})
+    assert document["policy"]["allow_mixed"] is True
+    assert services.what_if(document).plan.mode == "mixed"  # type: ignore[union-attr]
+
+
+def test_measurements_of_a_file_fill_gaps_and_replace_nothing(
+    model: LanguageModel, devices: list[Device]
+) -> None:
+    add_link(devices[0], devices[1], 100e6, 0.002)
+    document = lab(model, devices)
+    Profile.objects.filter(device=devices[0]).delete()
+    Link.objects.all().delete()
+    Device.objects.filter(pk=devices[2].pk).update(name="Other")
+    report = services.import_measurements(document)
+    assert "Dev.1: profile of Tiny-10B" in report.taken
+    assert [line.split(":")[0] for line in report.left] == ["Dev.2", "Dev.5"]
+    assert Profile.objects.get(device=devices[0]).stale_reason
+    assert sorted(Link.objects.values_list("latency_seconds", flat=True)) == [0.002, 0.002]
+
+
+def test_measurements_of_an_unknown_model_are_refused(model: LanguageModel, devices: list[Device]) -> None:
+    document = lab(model, devices)
+    model.delete()
+    with pytest.raises(BadDocument, match="no model"):
+        services.import_measurements(document)
