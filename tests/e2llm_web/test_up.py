@@ -1,118 +1,19 @@
 """The whole product under its supervisor, in its own processes."""
 
 import os
-import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
-from e2llm_web import embedded_redis
-from tests.conftest import valkey_answers, wait_until
+from tests.conftest import wait_until
+from tests.running_site import MARKS, ROOT, Site, free_port
 
 pytestmark = pytest.mark.whole
-ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 120.0
-MARKS = {
-    "redis": "valkey-server",
-    "worker": "celery",
-    "web": "e2llm_web.asgi",
-    "gateway": "serving.gateway",
-}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-@dataclass
-class Site:
-    """One `manage.py up` on its own data folder and ports."""
-
-    data: Path
-    port: int
-    gateway_port: int
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def environment(self) -> dict[str, str]:
-        inherited = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
-        return inherited | {"E2LLM_DATA": str(self.data)}
-
-    @property
-    def output(self) -> str:
-        return (self.data / "output").read_text() if (self.data / "output").exists() else ""
-
-    @property
-    def argv(self) -> list[str]:
-        ports = ["--port", str(self.port), "--gateway-port", str(self.gateway_port)]
-        return [sys.executable, "manage.py", "up", *ports]
-
-    def start(self) -> None:
-        self.data.mkdir(parents=True, exist_ok=True)
-        with (self.data / "output").open("wb") as output:
-            self.process = subprocess.Popen(
-                self.argv, cwd=ROOT, env=self.environment, stdout=output, stderr=subprocess.STDOUT
-            )
-        wait_until(self.has_started_or_ended, "the site is up", seconds=START_SECONDS)
-        assert self.process.poll() is None, self.output
-
-    def has_started_or_ended(self) -> bool:
-        assert self.process is not None
-        return "running; Ctrl-C stops" in self.output or self.process.poll() is not None
-
-    def try_start(self) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=START_SECONDS
-        )
-
-    def interrupt(self) -> int:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGINT)
-        return self.process.wait(60)
-
-    def processes(self) -> dict[int, str]:
-        """Pid -> command line of everything that was started for this data folder."""
-        mark = f"E2LLM_DATA={self.data}".encode()
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-        return {pid: words for pid, words in found.items() if words}
-
-    def pid_of(self, part: str) -> int | None:
-        """The leader of the part's session."""
-        for pid, words in self.processes().items():
-            if MARKS[part] in words and os.getsid(pid) == pid:
-                return pid
-        return None
-
-    def answers(self, part: str) -> bool:
-        if part == "redis":
-            return valkey_answers(embedded_redis.url(self.data))
-        if part == "web":
-            return self.status(f"http://127.0.0.1:{self.port}/healthz") == 200
-        if part == "gateway":
-            return self.status(f"http://127.0.0.1:{self.gateway_port}/v1/models") in {200, 401, 503}
-        argv = [sys.executable, "-m", "celery", "--app", "e2llm_web", "inspect", "ping", "--timeout", "2"]
-        return subprocess.run(argv, cwd=ROOT, env=self.environment, capture_output=True).returncode == 0
-
-    @staticmethod
-    def status(url: str) -> int:
-        try:
-            return httpx.get(url, timeout=5).status_code
-        except httpx.HTTPError:
-            return 0
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +37,7 @@ def test_every_part_answers(site: Site, part: str) -> None:
 
 
 def test_first_start_prints_a_link_that_opens(site: Site) -> None:
-    link = re.search(r"log in once with\s+(http://\S+)", site.output)
-    assert link is not None
-    assert httpx.get(link[1], follow_redirects=True).status_code == 200
+    assert httpx.get(site.login_link, follow_redirects=True).status_code == 200
 
 
 def test_pages_ask_for_a_login_and_forbid_inline_scripts(site: Site) -> None:
