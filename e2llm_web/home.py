@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.urls import reverse
 from django.utils import timezone
 
 from inventory.core.quantities import seconds_text, significant
@@ -122,7 +123,7 @@ def next_step(deployment: Deployment | None) -> NextStep:
             f"{deployment.name} is answering",
             "Ask it something, or point an OpenAI client at the gateway.",
             "Open playground",
-            "/playground/",
+            reverse("serving:playground"),
             "chat-dots",
         )
     if launch is not None:
@@ -130,7 +131,7 @@ def next_step(deployment: Deployment | None) -> NextStep:
             launch.Stages(launch.stage).label,
             f"{launch.model} is on its way. You can close this page; the work goes on.",
             "See the plan and confirm" if launch.stage == Launch.Stages.CONFIRM else "Watch",
-            f"/launches/{launch.pk}/",
+            reverse("serving:launch", args=[launch.pk]),
             "rocket-takeoff",
         )
     if deployment is not None:
@@ -138,7 +139,7 @@ def next_step(deployment: Deployment | None) -> NextStep:
             f"{deployment.name} is {deployment.get_state_display().lower()}",
             deployment.state_reason or "Each host reports what it is doing.",
             "Open the deployment",
-            f"/deployments/{deployment.pk}/",
+            reverse("serving:detail", args=[deployment.pk]),
             "rocket-takeoff",
         )
     return _first_missing()
@@ -150,7 +151,7 @@ def _first_missing() -> NextStep:
             "Add your first device",
             "Give a host name and an SSH user. Its hardware is read before anything is saved.",
             "Add your first device",
-            "/devices/add/",
+            reverse("inventory:device_add"),
             "plus-lg",
         )
     if not LanguageModel.objects.exists():
@@ -158,14 +159,14 @@ def _first_missing() -> NextStep:
             "Add a model",
             "Look for GGUF files on the devices, or put one into the server's library.",
             "Add a model",
-            "/models/",
+            reverse("inventory:models"),
             "box-seam",
         )
     return NextStep(
         "Plan and deploy",
         "Measures what is missing, finds the best split over your devices, shows it, and starts it after one confirm.",
         "Plan and deploy",
-        "/launches/new/",
+        reverse("serving:launch_new"),
         "rocket-takeoff",
     )
 
@@ -198,11 +199,12 @@ def _devices() -> list[Attention]:
 
 
 def _device(device: Device) -> Attention:
-    path = f"/devices/{device.pk}/"
+    path = reverse("inventory:device", args=[device.pk])
     if device.state == Device.States.KEY_CHANGED:
         remedy = (
             "Nothing is sent to it until an admin has compared the new fingerprint with the machine's own."
         )
+        path = reverse("inventory:device_host_key", args=[device.pk])
         return Attention("danger", f"The host key of {device.name} has changed", remedy, path, "Compare keys")
     silent = "since it was added"
     if device.last_seen_at:
@@ -217,7 +219,7 @@ def _device(device: Device) -> Attention:
 def _replicas(deployment: Deployment | None) -> list[Attention]:
     if deployment is None:
         return []
-    path = f"/deployments/{deployment.pk}/"
+    path = reverse("serving:detail", args=[deployment.pk])
     found = []
     for replica in deployment.replicas.filter(state=Replica.States.FAILED):
         reason = replica.state_reason or "Its log says why."
@@ -237,7 +239,7 @@ def _profiles() -> list[Attention]:
             "warn",
             f"The profile of {profile.model} on {profile.device} is stale",
             f"{profile.stale_reason} Plans made from it may be off until it is measured again.",
-            "/profiles/",
+            reverse("inventory:profiles"),
             "Measure again",
         )
         for profile in stale
@@ -255,7 +257,7 @@ def _gateway(deployment: Deployment | None) -> list[Attention]:
             "danger",
             "The gateway reports nothing",
             "Clients may get no answers. Check that its process runs; the supervisor writes why it ended.",
-            "/traffic/",
+            reverse("serving:traffic"),
             "Open traffic",
         )
     ]
