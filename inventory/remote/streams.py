@@ -27,7 +27,8 @@ async def _feed(writer: asyncio.StreamWriter, source: bytes | Path, report: Repo
         sent += len(part)
         if report is not None:
             report(sent, total)
-    writer.write_eof()
+    if not writer.is_closing():  # uvloop refuses the end of a pipe whose program has already gone
+        writer.write_eof()
 
 
 async def _parts(source: bytes | Path) -> AsyncIterator[bytes]:
