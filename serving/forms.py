@@ -13,6 +13,7 @@ from serving.models import Deployment, RequestSample
 from serving.services.traffic import RequestFilter
 
 FIRST_CONTEXT_TOKENS = 8192
+NARROW = {"class": "w-auto"}
 
 
 class LaunchForm(PlanForm):
@@ -42,15 +43,21 @@ class RequestFilterForm(forms.Form):
         required=False, choices=[("", "Any outcome"), *RequestSample.Outcomes.choices]
     )
     handover = forms.ChoiceField(
-        required=False, label="Hand-over", choices=[("", "Any hand-over"), *RequestSample.Handovers.choices]
+        required=False,
+        label="Hand-over",
+        choices=[("", "Any hand-over"), *RequestSample.Handovers.choices],
+        widget=forms.Select(attrs=NARROW),
     )
     deployment = forms.ModelChoiceField(
-        Deployment.objects.defer("plan", "cluster"), required=False, empty_label="Any deployment"
+        Deployment.objects.defer("plan", "cluster"),
+        required=False,
+        empty_label="Any deployment",
+        widget=forms.Select(attrs=NARROW),
     )
     words = forms.CharField(
         required=False,
         label="Request id or error",
-        widget=forms.TextInput(attrs={"placeholder": "id or error"}),
+        widget=forms.TextInput(attrs={"placeholder": "id or error", **NARROW}),
     )
 
     def wanted(self) -> RequestFilter:

@@ -49,8 +49,7 @@ def launch(job_id: int) -> None:
 def prepare(job_id: int, progress: Progress) -> None:
     """Everything up to the confirm; a part that finds nothing to do is skipped with the reason."""
     found = Launch.objects.select_related("model").get(job_id=job_id)
-    for key, label in PART_LABELS.items():
-        progress.step(key, label)
+    list_parts(progress, found)
     try:
         for key, part in PARTS.items():
             run_part(progress, key, part, found)
@@ -59,6 +58,15 @@ def prepare(job_id: int, progress: Progress) -> None:
         raise
     Launch.objects.filter(pk=found.pk).update(stage=Launch.Stages.CONFIRM)
     progress.report("The plan is ready", 1.0)
+
+
+def list_parts(progress: Progress, found: Launch) -> None:
+    """The checklist in the order of the work; profiling has a line of its own for each device."""
+    for key, label in PART_LABELS.items():
+        progress.step(key, label)
+        if key == "profiles":
+            for device in found.devices.all():
+                progress.step(f"profile:{device.pk}", f"Time the model on {device}")
 
 
 def run_part(progress: Progress, key: str, part: Part, found: Launch) -> None:
@@ -95,6 +103,8 @@ def probe_devices(progress: Progress, found: Launch, devices: list[Device]) -> s
             inventory.mark_unreachable(device, probed)
             raise JobFailed(f"{device}: {probed} Or leave the device out.")
         inventory.save_probe(device, probed)
+        if not device.llama:
+            raise JobFailed(f"{device}: {device.state_reason} Or leave the device out.")
     return ", ".join(str(device) for device in stale)
 
 
@@ -136,6 +146,8 @@ def profile_devices(progress: Progress, found: Launch, devices: list[Device]) ->
     current = Profile.objects.current().filter(Q(stale_reason=""), model=found.model, device__in=devices)
     profiled = set(current.values_list("device_id", flat=True))
     missing = [device for device in devices if device.pk not in profiled]
+    for pk in profiled:
+        progress.skip_step(f"profile:{pk}", "its profile still holds")
     if not missing:
         return None
     made = profiling.profile(missing, found.model, progress)
