@@ -32,6 +32,7 @@ class SearchSettings:
     objective: str = WAIT
     population: int = 40
     generations: int = 60
+    compare: bool = True  # with the plans of other planners, which costs more time than an exact search
 
     def __post_init__(self) -> None:
         assert self.method in METHODS and self.objective in OBJECTIVES
@@ -123,7 +124,8 @@ class _Search:
         if not self.found.scores:
             raise infeasible.reason(self.catalogue)
         compared: dict[str, Any] = {}
-        yield from self._baselines(compared)
+        if self.settings.compare:
+            yield from self._baselines(compared)
         yield from self._simulate()
         yield self._deliver(compared)
 

@@ -45,7 +45,8 @@ def what_if(cluster: dict[str, Any]) -> WhatIf:
     """Exact where that is quick; BadDocument when the changes do not make sense."""
     problem = Problem.from_dict(cluster)
     is_exact = len(problem.devices) <= EXACT_DEVICES
-    settings = SearchSettings("exact") if is_exact else SearchSettings("ga", generations=QUICK_GENERATIONS)
+    method = "exact" if is_exact else "ga"
+    settings = SearchSettings(method, generations=QUICK_GENERATIONS, compare=False)
     try:
         return WhatIf(cluster, find_plan(problem, settings), None, is_exact)
     except NoFeasiblePlan as error:

@@ -134,7 +134,8 @@ def test_recurrent_state_is_never_handed_over(model: LanguageModel, devices: lis
     model.shape = shape(blocks=(recurrent,) * 24).to_dict()
     document = cluster_of(model, devices, WORKLOAD, {**POLICY, "allow_mixed": False})
     assert document["policy"]["allow_mixed"] is True
-    assert services.what_if(document).plan.mode == "mixed"  # type: ignore[union-attr]
+    found = services.what_if(document)
+    assert found.plan is not None and found.plan.mode == "mixed"
 
 
 def test_measurements_of_a_file_fill_gaps_and_replace_nothing(

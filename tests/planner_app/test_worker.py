@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,6 +29,10 @@ def state_of(run: PlanRun) -> str:
     return Job.objects.values_list("state", flat=True).get(pk=run.job_id)
 
 
+def has_plan(run: PlanRun) -> bool:
+    return state_of(run) == State.SUCCEEDED
+
+
 def has_begun(run: PlanRun) -> bool:
     return PlanRun.objects.filter(pk=run.pk, checkpoint__isnull=False).exists()
 
@@ -48,7 +53,7 @@ def test_two_runs_at_once_are_kept_apart(
     small = services.start_run(small_cluster, "ga", 1, operator)
     large = services.start_run(many_devices(10), "ga", 1, operator)
     for run in (small, large):
-        wait_until(lambda run=run: state_of(run) == State.SUCCEEDED, f"{run} has a plan")
+        wait_until(partial(has_plan, run), f"{run} has a plan")
         run.refresh_from_db()
     assert small.plan is not None and large.plan is not None
     assert small.plan["input_sha256"] != large.plan["input_sha256"]
