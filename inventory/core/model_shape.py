@@ -70,7 +70,7 @@ class ModelShape:
 
     @property
     def is_recurrent(self) -> bool:
-        return any(block.state_bytes for block in self.blocks)
+        return any(block.kind.startswith(("recurrent", "hybrid")) for block in self.blocks)
 
     @property
     def is_moe(self) -> bool:

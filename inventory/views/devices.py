@@ -44,7 +44,10 @@ def detail(request: HttpRequest, device_id: int) -> HttpResponse:
 @require_POST
 @operator_required
 def probe(request: HttpRequest, device_id: int) -> HttpResponse:
-    device = get_object_or_404(Device, pk=device_id)
+    return probe_again(request, get_object_or_404(Device, pk=device_id))
+
+
+def probe_again(request: HttpRequest, device: Device) -> HttpResponse:
     try:
         services.start_probe(device, person(request))
     except AlreadyRunning as error:
@@ -115,8 +118,7 @@ def host_key(request: HttpRequest, device_id: int) -> HttpResponse:
     form = HostKeyForm(request.POST or None, initial={"line": shown.line})
     if form.is_valid() and form.cleaned_data["line"] == shown.line:
         services.confirm_host_key(device, shown.line, form.cleaned_data["reason"], person(request))
-        services.start_probe(device, person(request))
-        return redirect("inventory:device", device.pk)
+        return probe_again(request, device)
     context = {
         "device": device,
         "shown": shown,

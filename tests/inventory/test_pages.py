@@ -1,0 +1,303 @@
+"""The inventory's pages: what they show, who may use them, and what bad input gets."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import AuditEntry
+from demo.hosts import DemoHost
+from inventory.core.model_shape import shape_of
+from inventory.core.profile import fit
+from inventory.models import Device, LanguageModel, Link, ModelFile, Profile, SshIdentity
+from jobs.models import Job
+from tests.inventory import tiny_models as tiny
+from tests.inventory.test_gguf import header_of
+from tests.inventory.test_profile_fit import timings
+
+GB = 10**9
+HARDWARE: dict[str, Any] = {
+    "os": "Debian GNU/Linux 12",
+    "kernel": "Linux 6.1.0 x86_64",
+    "cpu_model": "Ryzen 7 5800H",
+    "cpu_features": ["avx2"],
+    "cores": 8,
+    "memory_total_bytes": 16 * GB,
+    "memory_available_bytes": 14 * GB,
+    "boot_id": "b",
+    "gpus": [],
+    "system_gpus": [],
+    "is_unified": False,
+    "addresses": ["10.0.0.1"],
+    "disk_free_bytes": {"/": 100 * GB},
+    "on_battery": None,
+    "tools": ["python3"],
+    "home": "/home/ada",
+    "has_our_processes": False,
+    "driver": "",
+    "warnings": ["runs on battery"],
+    "sources": {"memory": "/proc/meminfo", "cores": "nproc", "gpus": "llama-server --list-devices"},
+    "usable_text": "no GPU: one pool of RAM",
+    "clock_skew_seconds": 0.2,
+}
+LLAMA = {
+    "server_path": "/opt/llama-server",
+    "rpc_server_path": "/opt/ggml-rpc-server",
+    "version": "1 (abc)",
+    "rpc_protocol": "5.0.0",
+    "sha256": "ab" * 32,
+    "flags": [],
+    "devices": [],
+}
+
+
+@pytest.fixture
+def devices(db: None) -> list[Device]:
+    now = timezone.now()
+    return [
+        Device.objects.create(
+            name=f"box-{number}",
+            host=f"10.0.0.{number}",
+            username="ada",
+            host_key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ3oQYQ0aA2Bb6cJ8vYV8tqE7m3b8Z4oJ4n7fWm0Q2bT",
+            state=Device.States.ONLINE,
+            hardware=HARDWARE,
+            llama=LLAMA,
+            gpu_usable_bytes=14 * GB,
+            ram_usable_bytes=0,
+            probed_at=now,
+            last_seen_at=now,
+        )
+        for number in (1, 2, 3)
+    ]
+
+
+@pytest.fixture
+def model(db: None, tmp_path: Path) -> LanguageModel:
+    shape = shape_of([header_of(tiny.LLAMA.write(tmp_path / "tiny.gguf"))])
+    return LanguageModel.objects.create(
+        name="tiny", architecture="llama", fingerprint="f", size_bytes=shape.file_bytes, shape=shape.to_dict()
+    )
+
+
+@pytest.fixture
+def profile(devices: list[Device], model: LanguageModel) -> Profile:
+    found = timings()
+    fitted = fit(found, 1.0)
+    return Profile.objects.create(
+        device=devices[0],
+        model=model,
+        tables=fitted.tables,
+        samples=[timing.to_dict() for timing in found],
+        residual=fitted.residual,
+        made_under={"build": "1", "threads": 7, "main_device": "CPU", "noisy": []},
+        measured_at=timezone.now(),
+    )
+
+
+PAGES = ["/devices/", "/devices/add/", "/links/", "/models/", "/profiles/", "/settings/identities/"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_there_before_anything_else_is(path: str, admin_client: Client) -> None:
+    assert admin_client.get(path).status_code == 200
+
+
+def test_every_page_shows_a_full_inventory(
+    admin_client: Client, devices: list[Device], profile: Profile
+) -> None:
+    ModelFile.objects.create(
+        model=profile.model, device=devices[0], path="/m/tiny.gguf", size_bytes=1, seen_at=timezone.now()
+    )
+    for path in [
+        *PAGES,
+        f"/devices/{devices[0].pk}/",
+        f"/models/{profile.model_id}/",
+        f"/profiles/{profile.pk}/",
+    ]:
+        answer = admin_client.get(path)
+        assert answer.status_code == 200, path
+    page = admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
+    assert "Ryzen 7 5800H" in page and "/m/tiny.gguf" in page and "One block, one request" in page
+
+
+def test_the_matrix_names_the_link_that_stands_out(admin_client: Client, devices: list[Device]) -> None:
+    for source in devices:
+        for target in devices:
+            if source != target:
+                slow = {source.name, target.name} == {"box-1", "box-3"}
+                Link.objects.create(
+                    source=source,
+                    target=target,
+                    bytes_per_second=11.8e6 if slow else 117e6,
+                    latency_seconds=0.0004,
+                    method="TCP",
+                    measured_at=timezone.now(),
+                )
+    page = admin_client.get("/links/").content.decode()
+    assert "probably a 100 Mb port" in page
+    assert page.count("is-odd") == 2
+
+
+def test_the_fit_table_says_how_many_blocks_each_device_holds(
+    admin_client: Client, devices: list[Device], model: LanguageModel
+) -> None:
+    assert "4 of 4 blocks in RAM" in admin_client.get(f"/models/{model.pk}/").content.decode()
+
+
+def test_viewers_look_and_change_nothing(viewer_client: Client, devices: list[Device]) -> None:
+    device = devices[0]
+    assert viewer_client.get(f"/devices/{device.pk}/").status_code == 200
+    assert viewer_client.get("/devices/add/").status_code == 403
+    for action in ("probe", "settings", "memory", "maintenance", "remove"):
+        assert viewer_client.post(f"/devices/{device.pk}/{action}/").status_code == 403, action
+    for path in ("/links/measure/", "/models/scan/", "/profiles/start/"):
+        assert viewer_client.post(path).status_code == 403, path
+    assert Device.objects.count() == 3
+    assert not Job.objects.exists()
+
+
+def test_usable_memory_is_overridden_with_a_reason(admin_client: Client, devices: list[Device]) -> None:
+    path = f"/devices/{devices[0].pk}/memory/"
+    assert admin_client.post(path, {"gpu_gib": 2, "ram_gib": 0}).status_code == 422
+    admin_client.post(path, {"gpu_gib": 2, "ram_gib": 0, "reason": "a desktop session runs there"})
+    device = Device.objects.get(pk=devices[0].pk)
+    assert device.gpu_usable_bytes == 2 * 1024**3
+    assert (
+        AuditEntry.objects.get(action="device.memory_overridden").detail["reason"]
+        == "a desktop session runs there"
+    )
+    admin_client.post(path, {"reset": "yes"})
+    assert Device.objects.get(pk=device.pk).memory_override_reason == ""
+
+
+def test_removal_names_what_goes_with_it(
+    admin_client: Client, devices: list[Device], profile: Profile
+) -> None:
+    page = admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
+    assert "Goes with it: 1 profile." in page
+    admin_client.post(f"/devices/{devices[0].pk}/remove/")
+    assert not Device.objects.filter(pk=devices[0].pk).exists()
+    assert AuditEntry.objects.filter(action="device.removed").exists()
+
+
+def test_maintenance_takes_a_device_out_of_plans(admin_client: Client, devices: list[Device]) -> None:
+    admin_client.post(f"/devices/{devices[0].pk}/maintenance/", {"wanted": "on"})
+    assert devices[0] not in Device.objects.usable()
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("name", "-rf"),
+        ("name", "a\nb"),
+        ("name", "$(touch x)"),
+        ("host", "-oProxyCommand=x"),
+        ("host", "a b"),
+        ("username", "--rpc=x"),
+        ("port", "70000"),
+        ("llama_folder", "relative/path"),
+        ("llama_folder", "/opt/../etc"),
+        ("model_roots", "/models\nnot/absolute"),
+        ("address", "box.local"),
+    ],
+)
+def test_what_cannot_be_is_refused_beside_its_field(admin_client: Client, field: str, value: str) -> None:
+    typed = {"name": "box", "connection": "ssh", "host": "127.0.0.99", "port": "9", "username": "ada"}
+    answer = admin_client.post("/devices/add/", typed | {field: value})
+    assert answer.status_code == 422
+    assert field in answer.context["form"].errors
+    assert not Device.objects.exists()
+
+
+def add(client: Client, host: DemoHost, **changes: str) -> Any:
+    typed = {
+        "name": host.name,
+        "connection": "ssh",
+        "host": host.address,
+        "port": str(host.port),
+        "username": host.username,
+        "password": host.password,
+    }
+    return client.post("/devices/add/", typed | changes, follow=True)
+
+
+@pytest.mark.usefixtures("valkey_url")
+@pytest.mark.django_db(transaction=True)
+def test_a_device_is_added_after_its_fingerprint_was_confirmed(
+    admin_client: Client, lab: list[DemoHost]
+) -> None:
+    shown = add(admin_client, lab[0])
+    assert "SHA256:" in shown.content.decode()
+    assert lab[0].password not in shown.content.decode()
+    assert not Device.objects.exists()
+    assert not lab[0].authorized_keys.exists()
+    page = admin_client.post("/devices/add/confirm/", follow=True)
+    assert page.status_code == 200
+    device = Device.objects.get()
+    assert Job.objects.get().kind == "inventory.probe_device"
+    assert SshIdentity.objects.get().public_key in lab[0].authorized_keys.read_text()
+    assert device.host_key and device.address == lab[0].address
+    assert "new_device" not in admin_client.session
+
+
+@pytest.mark.usefixtures("valkey_url")
+@pytest.mark.django_db(transaction=True)
+def test_a_wrong_password_leaves_nothing_behind_and_keeps_what_was_typed(
+    admin_client: Client, lab: list[DemoHost]
+) -> None:
+    add(admin_client, lab[0], password="wrong-password")
+    answer = admin_client.post("/devices/add/confirm/")
+    text = answer.content.decode()
+    assert answer.status_code == 422
+    assert "refused the password" in text and "Nothing was saved" in text and f'value="{lab[0].name}"' in text
+    assert "wrong-password" not in text
+    assert not Device.objects.exists()
+    assert not Job.objects.exists()
+
+
+def test_an_unknown_host_is_named_with_a_remedy(admin_client: Client) -> None:
+    typed = {"name": "box", "connection": "ssh", "host": "127.0.0.99", "port": "9", "username": "ada"}
+    answer = admin_client.post("/devices/add/", typed)
+    assert answer.status_code == 422
+    assert "127.0.0.99 port 9 cannot be reached" in answer.content.decode()
+    assert not Device.objects.exists()
+
+
+@pytest.mark.usefixtures("valkey_url")
+@pytest.mark.django_db(transaction=True)
+def test_a_changed_host_key_shows_both_fingerprints_and_needs_a_reason(
+    admin_client: Client, lab: list[DemoHost]
+) -> None:
+    add(admin_client, lab[0])
+    admin_client.post("/devices/add/confirm/")
+    device = Device.objects.get()
+    right = device.host_key
+    Device.objects.filter(pk=device.pk).update(host_key=HOST_KEY)
+    page = admin_client.get(f"/devices/{device.pk}/host-key/").content.decode()
+    assert page.count("SHA256:") == 2 and "The two differ" in page
+    assert admin_client.post(f"/devices/{device.pk}/host-key/", {"line": right}).status_code == 422
+    assert Device.objects.get().host_key == HOST_KEY
+    admin_client.post(f"/devices/{device.pk}/host-key/", {"line": right, "reason": "new disk"})
+    assert Device.objects.get().host_key == right
+    assert AuditEntry.objects.get(action="device.host_key_changed").detail["reason"] == "new disk"
+
+
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ3oQYQ0aA2Bb6cJ8vYV8tqE7m3b8Z4oJ4n7fWm0Q2bT"
+
+
+def test_old_measurements_show_their_age(admin_client: Client, devices: list[Device]) -> None:
+    Link.objects.create(
+        source=devices[0],
+        target=devices[1],
+        bytes_per_second=1e8,
+        latency_seconds=0.001,
+        method="TCP",
+        measured_at=timezone.now() - timedelta(days=3),
+    )
+    assert "Oldest measurement" in admin_client.get("/links/").content.decode()
