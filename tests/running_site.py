@@ -4,10 +4,14 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -94,6 +98,12 @@ class Site:
                 continue
         return {pid: words for pid, words in found.items() if words}
 
+    @staticmethod
+    def end_processes(pids: Iterable[int]) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def pid_of(self, part: str) -> int | None:
         """The leader of the part's session."""
         for pid, words in self.processes().items():
@@ -110,6 +120,14 @@ class Site:
             return self.status(f"http://127.0.0.1:{self.gateway_port}/v1/models") in {200, 401, 503}
         argv = [sys.executable, "-m", "celery", "--app", "e2llm_web", "inspect", "ping", "--timeout", "2"]
         return subprocess.run(argv, cwd=ROOT, env=self.environment, capture_output=True).returncode == 0
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """What the site's database holds, read beside it."""
+        database = sqlite3.connect(f"file:{self.data}/e2llm.sqlite3?mode=ro", uri=True, timeout=20)
+        try:
+            return database.execute(query, values).fetchall()
+        finally:
+            database.close()
 
     @staticmethod
     def status(url: str) -> int:

@@ -1,0 +1,38 @@
+"""A running site with the demo's three hosts, waiting for a person."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from demo import hosts
+from demo.hosts import DemoHost
+from tests.conftest import wait_until
+from tests.e2e import traces
+from tests.e2e.visitor import Visitor
+from tests.running_site import Site, free_port
+
+
+@pytest.fixture(scope="module")
+def site(
+    tmp_path_factory: pytest.TempPathFactory, small_model: Path, llama_server: Path, ggml_rpc_server: Path
+) -> Iterator[Site]:
+    """`up --demo=manual` on free ports and a folder of its own; what is left on the hosts is ended afterwards."""
+    one = Site(tmp_path_factory.mktemp("site"), free_port(), free_port(), ("--demo=manual",))
+    one.start()
+    try:
+        wait_until(lambda: "the hosts are ready" in one.output, "the demo's hosts are ready", seconds=60)
+        yield one
+    finally:
+        one.interrupt()
+        one.end_processes(traces.processes(hosts.hosts(one.data / "demo")))
+
+
+@pytest.fixture(scope="module")
+def lab(site: Site) -> list[DemoHost]:
+    return hosts.hosts(site.data / "demo")
+
+
+@pytest.fixture(scope="module")
+def visitor(site: Site) -> Visitor:
+    return Visitor(site)

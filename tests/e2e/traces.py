@@ -1,0 +1,44 @@
+"""What the product has left on the demo's hosts: processes, files and listening sockets."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from demo.hosts import DemoHost
+
+LISTENING = "0A"
+
+
+def processes(lab: Sequence[DemoHost]) -> dict[int, str]:
+    """Pid -> command line of everything that runs in the home of one of the hosts."""
+    homes = {f"HOME={host.home}".encode() for host in lab}
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if homes & set((folder / "environ").read_bytes().split(b"\0")):
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return {pid: command for pid, command in found.items() if command}
+
+
+def files(lab: Sequence[DemoHost], markers: Sequence[str]) -> list[Path]:
+    """Everything under the run folders and the slot folders."""
+    run_files = [path for host in lab for path in (host.home / ".cache").rglob("*") if path.name != "e2llm"]
+    return run_files + [path for marker in markers for path in Path("/dev/shm").glob(f"*{marker}*")]
+
+
+def listening(lab: Sequence[DemoHost], ports: Sequence[int]) -> set[tuple[str, int]]:
+    """Which of these ports are listened on at the addresses of the hosts."""
+    addresses = {hexadecimal(host.address): host.address for host in lab}
+    found = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, state = line.split()[1], line.split()[3]
+        address, port = local.split(":")
+        if state == LISTENING and address in addresses and int(port, 16) in ports:
+            found.add((addresses[address], int(port, 16)))
+    return found
+
+
+def hexadecimal(address: str) -> str:
+    """An IPv4 address as /proc/net/tcp writes it on a little-endian machine."""
+    return "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
