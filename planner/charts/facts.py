@@ -35,7 +35,8 @@ def headline(plan: Json) -> list[Json]:
 
 
 def tile(label: str, value: str, icon_name: str, hint: str) -> Json:
-    return {"label": label, "value": value, "icon_name": icon_name, "hint": hint}
+    amount, _, unit = value.partition(" ")
+    return {"label": label, "value": amount, "unit": unit, "icon_name": icon_name, "hint": hint}
 
 
 def waits_hint(predicted: Json) -> str:

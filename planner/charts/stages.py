@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from inventory.core.quantities import bandwidth_text, bytes_text, rate_text, seconds_text
@@ -21,22 +22,40 @@ def stage_rows(plan: Json, cluster: Json | None = None) -> list[Json]:
         {device["name"]: device.get("hardware", "") for device in cluster["devices"]} if cluster else {}
     )
     bottleneck = plan.get("bottleneck") or {}
-    return [
+    rows = [
         _replica_row(
             number, replica, hardware, cluster, bottleneck if bottleneck.get("replica") == number else {}
         )
         for number, replica in enumerate(plan["replicas"])
     ]
+    for row, span in zip(rows, spans([len(row["stages"]) == 1 for row in rows]), strict=True):
+        row["span"] = span
+    return rows
+
+
+def spans(is_small: list[bool]) -> list[int]:
+    """Columns of six that each replica takes: small neighbours share a row by threes and twos, the others fill one."""
+    found: list[int] = []
+    for small, group in groupby(is_small):
+        length = len(list(group))
+        if not small or length == 1:
+            found += [6] * length
+            continue
+        pairs = (length % 3 * 2) % 3
+        found += [2] * (length - 2 * pairs) + [3] * (2 * pairs)
+    return found
 
 
 def _replica_row(number: int, replica: Json, hardware: Json, cluster: Json | None, bottleneck: Json) -> Json:
     stages = replica["stages"]
     slowest_seconds = max(stage["seconds"] for stage in stages)
+    single_pool = _single_pool_devices(cluster)
     rows = []
     first_block = 0
     for position, stage in enumerate(stages):
         row = _stage_row(stage, first_block, slowest_seconds, bottleneck)
         row["hardware"] = hardware.get(stage["device"], "")
+        row["pool_label"] = "in memory" if stage["device"] in single_pool else "GPU"
         row["hop"] = _hop_row(stages[position - 1], stage, cluster, bottleneck) if position else None
         rows.append(row)
         first_block += row["n_blocks"]
@@ -45,7 +64,6 @@ def _replica_row(number: int, replica: Json, hardware: Json, cluster: Json | Non
         "role": replica["role"],
         "role_label": ROLE_LABELS[replica["role"]],
         "letter": replica["role"][0].upper(),
-        "is_wide": len(stages) > 1,
         "is_bottleneck": bool(bottleneck),
         "n_blocks": first_block,
         "numbers": _replica_numbers(replica),
@@ -62,6 +80,12 @@ def _replica_numbers(replica: Json) -> list[Json]:
         numbers.append({"label": "Per token", "text": seconds_text(replica["tpot_seconds"])})
     numbers.append({"label": "Pass", "text": seconds_text(replica["pass_seconds"])})
     return numbers
+
+
+def _single_pool_devices(cluster: Json | None) -> set[str]:
+    """Unified memory or no GPU at all: their blocks are in one memory, so that GPU and CPU tell nothing."""
+    devices = cluster["devices"] if cluster else []
+    return {device["name"] for device in devices if not device["ram_usable_bytes"]}
 
 
 def _stage_row(stage: Json, first_block: int, slowest_seconds: float, bottleneck: Json) -> Json:

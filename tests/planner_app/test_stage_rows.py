@@ -1,0 +1,91 @@
+"""What the stage diagram shows, from a plan and the cluster it was made for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.charts import stage_rows
+from planner.charts.stages import spans
+
+
+def stage(device: str, gpu_blocks: int, cpu_blocks: int = 0, *, master: bool = False) -> dict[str, Any]:
+    return {
+        "device": device,
+        "master": master,
+        "gpu_blocks": gpu_blocks,
+        "cpu_blocks": cpu_blocks,
+        "seconds": 0.028,
+        "gpu_bytes": 9_100_000_000,
+        "gpu_limit_bytes": 9_600_000_000,
+        "ram_bytes": 0,
+    }
+
+
+def plan(*stages: dict[str, Any], bottleneck: dict[str, Any] | None = None) -> dict[str, Any]:
+    replica = {
+        "role": "decode",
+        "slots": 2,
+        "stages": list(stages),
+        "pass_seconds": 0.05,
+        "tpot_seconds": 0.05,
+    }
+    rates = {"prefill_tokens_per_second": 0.0, "decode_tokens_per_second": 40.0}
+    return {"replicas": [{**replica, **rates}], "bottleneck": bottleneck}
+
+
+CLUSTER = {
+    "devices": [
+        {"name": "Dev.1", "hardware": "RTX 5070", "ram_usable_bytes": 60_000_000_000},
+        {"name": "Dev.5", "hardware": "Apple M1", "ram_usable_bytes": 0},
+    ],
+    "links": {
+        "default": {"bytes_per_second": 115e6, "latency_seconds": 3.5e-4},
+        "pairs": [{"a": "Dev.5", "b": "Dev.1", "bytes_per_second": 11.75e6, "latency_seconds": 1e-3}],
+    },
+}
+TWO_STAGES = plan(stage("Dev.1", 10, 5, master=True), stage("Dev.5", 9))
+
+
+def test_block_ranges_follow_the_pipeline() -> None:
+    (replica,) = stage_rows(TWO_STAGES)
+    assert [row["blocks_text"] for row in replica["stages"]] == ["blocks 0–14", "blocks 15–23"]
+
+
+def test_the_two_tone_bar_is_the_share_of_blocks() -> None:
+    first = stage_rows(TWO_STAGES)[0]["stages"][0]
+    assert (first["gpu_percent"], first["cpu_percent"]) == (66.7, 33.3)
+
+
+def test_a_hop_shows_the_measured_pair_and_not_the_default() -> None:
+    first, second = stage_rows(TWO_STAGES, CLUSTER)[0]["stages"]
+    assert first["hop"] is None
+    assert (second["hop"]["bandwidth_text"], second["hop"]["latency_text"]) == ("94 Mb/s", "1 ms")
+
+
+def test_a_device_with_one_memory_does_not_say_gpu() -> None:
+    first, second = stage_rows(TWO_STAGES, CLUSTER)[0]["stages"]
+    assert (first["pool_label"], second["pool_label"]) == ("GPU", "in memory")
+
+
+def test_only_the_bottleneck_is_outlined() -> None:
+    limit = {"replica": 0, "device": "Dev.5", "what": "stage", "seconds": 0.028, "text": "Dev.5 is slowest."}
+    rows = stage_rows(plan(*TWO_STAGES["replicas"][0]["stages"], bottleneck=limit))[0]["stages"]
+    assert [row["is_bottleneck"] for row in rows] == [False, True]
+
+
+def test_memory_near_its_limit_is_marked() -> None:
+    memory = stage_rows(TWO_STAGES)[0]["stages"][0]["memory"]
+    assert memory == {"percent": 94.8, "text": "9.1 GB of 9.6 GB", "is_tight": True}
+
+
+@pytest.mark.parametrize("length", range(1, 12))
+def test_small_replicas_fill_their_rows(length: int) -> None:
+    found = spans([True] * length)
+    assert sum(found) % 6 == 0
+    assert len(found) == length
+
+
+def test_long_replicas_have_a_row_of_their_own() -> None:
+    assert spans([True, True, False, True]) == [3, 3, 6, 6]
