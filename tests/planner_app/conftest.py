@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
 from inventory.core.model_shape import BlockShape, ModelShape
 from inventory.models import Device, LanguageModel, Profile
 from planner import services
+from tests.conftest import wait_until
+from tests.running_site import free_port
 
 GPT_OSS, QWEN3 = (example.key for example in services.EXAMPLES)
 
@@ -118,16 +122,21 @@ def many_devices(count: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def worker(valkey_url: str, transactional_db: None, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A real Celery worker of its own process on the test's database and Valkey."""
-    name = connection.settings_dict["NAME"]
-    (tmp_path / "e2llm.sqlite3").symlink_to(name)
-    environment = {
+def site_environment(valkey_url: str, transactional_db: None, tmp_path: Path) -> dict[str, str]:
+    """For processes of the product on the test's own database, Valkey and signing key."""
+    (tmp_path / "e2llm.sqlite3").symlink_to(connection.settings_dict["NAME"])
+    return {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "e2llm_web.settings",
         "E2LLM_DATA": str(tmp_path),
+        "E2LLM_SECRET_KEY": settings.SECRET_KEY,
         "REDIS_URL": valkey_url,
     }
+
+
+@pytest.fixture
+def worker(site_environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A real Celery worker of its own process."""
     command = [
         sys.executable,
         "-m",
@@ -140,10 +149,28 @@ def worker(valkey_url: str, transactional_db: None, tmp_path: Path) -> Iterator[
         "--loglevel",
         "WARNING",
     ]
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    process = subprocess.Popen(command, env=site_environment, start_new_session=True)
     yield process
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+@pytest.fixture
+def web(site_environment: dict[str, str]) -> Iterator[str]:
+    """Address of the real pages and websockets in a process of their own."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "e2llm_web.asgi:application", "--port", str(port)]
+    process = subprocess.Popen([*command, "--log-level", "warning"], env=site_environment)
+    address = f"http://127.0.0.1:{port}"
+    wait_until(lambda: answers(port), "the pages answer")
+    yield address
+    process.kill()
+    process.wait()
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def children_of(process: subprocess.Popen[bytes]) -> list[int]:

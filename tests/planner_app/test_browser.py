@@ -1,0 +1,137 @@
+"""The plan pages in a real browser: live search, what-if, and readable by everybody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from accounts.models import User
+from inventory.models import Device, LanguageModel
+from planner import runner, services
+from planner.core.errors import NoFeasiblePlan
+from planner.models import PlanRun
+from tests.conftest import wait_until
+from tests.e2llm_web.test_accessibility import SCREENS, faults
+from tests.planner_app.conftest import many_devices
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        with sync_playwright() as playwright:
+            started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            yield started
+            started.close()
+
+
+def logged_in(browser: Browser, address: str, user: User, **options: Any) -> BrowserContext:
+    client = Client()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MS)
+    context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": address}])
+    return context
+
+
+def start_from_file(page: Page, address: str, cluster: dict[str, Any], folder: Path, method: str) -> None:
+    path = folder / "lab.cluster.json"
+    path.write_text(json.dumps(cluster))
+    page.goto(f"{address}/plans/file/")
+    page.set_input_files("#id_cluster", path)
+    page.select_option("#id_method", method)
+    page.click("text=Plan with the file")
+
+
+def generation(page: Page) -> int:
+    text = page.inner_text("[data-run-generation]")
+    return int(text) if text.isdigit() else 0
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_search_is_watched_reloaded_and_cancelled(
+    browser: Browser, web: str, operator: User, tmp_path: Path
+) -> None:
+    page = logged_in(browser, web, operator).new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    start_from_file(page, web, many_devices(24), tmp_path, "ga")
+    wait_until(lambda: generation(page) > 2, "generations arrive")
+    expect(page.locator("#best-plan .stage").first).to_be_visible()
+    before = generation(page)
+    page.reload()
+    wait_until(lambda: generation(page) > before, "the search goes on after the reload")
+    drawn = page.evaluate("document.querySelector('#convergence').figure.data[0].x")
+    assert drawn == sorted(set(drawn))
+    assert drawn[0] == 1
+    page.click("[data-job-cancel] button")
+    page.click("#ask [data-ask-verb]")
+    expect(page.get_by_text("The search did not finish: cancelled")).to_be_visible()
+    assert errors == []
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_plan_says_what_binds_and_what_if_changes_it(
+    browser: Browser, web: str, operator: User, small_cluster: dict[str, Any], tmp_path: Path
+) -> None:
+    page = logged_in(browser, web, operator).new_page()
+    start_from_file(page, web, small_cluster, tmp_path, "auto")
+    expect(page.locator(".bottleneck-note")).to_contain_text("binds")
+    page.fill("#id_arrival_seconds", "20")
+    page.press("#id_arrival_seconds", "Tab")
+    row = page.locator("#what-if-result tr", has_text="A request every")
+    expect(row).to_contain_text("20 s")
+    page.fill("#id_min_tokens_per_second", "9000")
+    page.press("#id_min_tokens_per_second", "Tab")
+    expect(page.locator("#what-if-result")).to_contain_text("No plan could hold these limits")
+
+
+@pytest.fixture
+def runs(operator: User, small_cluster: dict[str, Any]) -> list[PlanRun]:
+    """Two finished runs, one that waits, and one without a plan."""
+    finished = services.start_run(small_cluster, "auto", 1, operator)
+    runner.execute(finished.job_id)
+    waiting = services.start_run(small_cluster, "auto", 2, operator)
+    impossible = {**small_cluster, "policy": {**small_cluster["policy"], "min_tokens_per_second": 9e3}}
+    refused = services.start_run(impossible, "auto", 3, operator)
+    with pytest.raises(NoFeasiblePlan):
+        runner.execute(refused.job_id)
+    second = services.start_run(small_cluster, "ga", 4, operator)
+    runner.execute(second.job_id)
+    return [finished, second, waiting, refused]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("screen", list(SCREENS))
+def test_every_plan_page_is_readable_by_everybody(
+    browser: Browser,
+    web: str,
+    operator: User,
+    runs: list[PlanRun],
+    model: LanguageModel,
+    devices: list[Device],
+    screen: str,
+    theme: Any,
+) -> None:
+    context = logged_in(browser, web, operator, viewport=SCREENS[screen], color_scheme=theme, bypass_csp=True)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    addresses = [f"/plans/{run.pk}/" for run in runs]
+    addresses += ["/plans/", "/plans/new/", "/plans/file/", "/workload/"]
+    addresses.append(f"/plans/compare/?run={runs[0].pk}&run={runs[1].pk}")
+    found = {}
+    for path in addresses:
+        page.goto(web + path, wait_until="load")
+        found[path] = faults(page)
+    assert {path: texts for path, texts in found.items() if texts} == {}
+    assert errors == []
