@@ -45,8 +45,7 @@ class ProcessRow:
     device: str
     tone: str
     command: str
-    planned: str
-    held: str
+    memory: str
 
     @property
     def code_id(self) -> str:
@@ -154,9 +153,14 @@ def process_row(deployment: Deployment, process: ManagedProcess, names: dict[int
         device=device,
         tone=tones.PROCESS[ManagedProcess.States(process.state)],
         command=" ".join(map(quoted, process.argv)),
-        planned=bytes_text(planned) if planned else ABSENT,
-        held=bytes_text(held) if held else ABSENT,
+        memory=memory_text(planned, held),
     )
+
+
+def memory_text(planned_bytes: float, held_bytes: int) -> str:
+    if not held_bytes:
+        return f"{bytes_text(planned_bytes)} planned"
+    return f"{bytes_text(held_bytes)} held, {bytes_text(planned_bytes)} planned"
 
 
 def quoted(word: str) -> str:
