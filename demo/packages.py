@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOCK = Path(__file__).resolve().parent.parent / "requirements-demo.lock"
+CANNOT_WORK = 78  # sysexits' EX_CONFIG: tells whoever started us that starting again will not help
 PIP_SECONDS = 900.0
 NETWORK_SIGNS = (
     "Max retries",

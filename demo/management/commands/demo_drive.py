@@ -4,10 +4,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from demo.drive import DemoStopped, drive
-from demo.packages import PartMissing
+from demo.packages import CANNOT_WORK, PartMissing
 
 
 class Command(BaseCommand):
@@ -21,9 +21,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, manual: bool, **options: Any) -> None:
         try:
             drive(settings.DATA_DIR / "demo", self.say, manual=manual)
-        except (PartMissing, DemoStopped) as reason:
-            # Not a failure of this process: starting it again at once would not help, and the pages stay usable.
-            self.say(f"the demo could not go on: {reason}")
+        except PartMissing as reason:
+            raise CommandError(str(reason), returncode=CANNOT_WORK) from None
+        except DemoStopped as reason:
+            self.say(f"the demo could not go on: {reason} The pages stay usable.")
 
     def say(self, text: str) -> None:
         self.stdout.write(text)

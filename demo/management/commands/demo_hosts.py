@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from demo import hosts
-from demo.packages import PartMissing
+from demo.packages import CANNOT_WORK, PartMissing
 
 
 class Command(BaseCommand):
@@ -24,7 +24,7 @@ class Command(BaseCommand):
         try:
             asyncio.run(self.serve())
         except PartMissing as reason:
-            raise CommandError(str(reason)) from None
+            raise CommandError(str(reason), returncode=CANNOT_WORK) from None
 
     async def serve(self) -> None:
         stop = asyncio.Event()
