@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.core.assembly import Choice
 from planner.core.catalogue import Catalogue
-from planner.core.evolve import EvolveSettings, evolve
+from planner.core.evolve import EvolveSettings, Generation, evolve
 from planner.core.forecast import Forecast
 from planner.core.objective import FINISHING, PAPER, SPLITWISE, WAIT, Objective
 from planner.core.roles import Assignment, assign, assign_mixed
@@ -23,6 +23,7 @@ LABELS = {
     "one_pipeline": "One pipeline over all devices",
     "single_devices": "Every device for itself",
 }
+MANY_DEVICES = 16  # past this a comparison is searched for less long
 GENETIC = {"paper": PAPER, "finishing_time": FINISHING, "splitwise": SPLITWISE}
 
 
@@ -47,24 +48,27 @@ class Baseline:
         }
 
 
-def baselines(catalogue: Catalogue) -> Iterator[Baseline]:
-    """One after the other, so that the caller can stop in between."""
+def baselines(catalogue: Catalogue) -> Iterator[Baseline | None]:
+    """One after the other, with a None now and then so that the caller can stop in between."""
     for name, objective in GENETIC.items():
-        yield Baseline(name, genetic_plan(catalogue, objective))
+        last = None
+        for generation in _genetic(catalogue, objective):
+            yield None
+            last = generation
+        assert last is not None, "a search has at least one generation"
+        yield Baseline(name, last.best_choices)
     everything = tuple(range(len(catalogue.problem.devices)))
     yield Baseline("one_pipeline", one_pipeline(catalogue, everything))
     yield Baseline("single_devices", single_devices(catalogue, everything))
 
 
-def genetic_plan(catalogue: Catalogue, objective: str) -> tuple[Choice, ...]:
+def _genetic(catalogue: Catalogue, objective: str) -> Iterator[Generation]:
     """The paper's search and layer split with another objective; prefill and decode always apart."""
-    settings = EvolveSettings(objective=objective, allow_mixed=False)
+    is_large = len(catalogue.problem.devices) > MANY_DEVICES
+    size = {"population": 20, "generations": 20} if is_large else {}
+    settings = EvolveSettings(objective=objective, allow_mixed=False, **size)
     rng = np.random.default_rng(catalogue.problem.policy.seed)
-    last = None
-    for generation in evolve(catalogue.problem, settings, rng, catalogue=catalogue):
-        last = generation
-    assert last is not None, "a search has at least one generation"
-    return last.best_choices
+    return evolve(catalogue.problem, settings, rng, catalogue=catalogue)
 
 
 def one_pipeline(catalogue: Catalogue, devices: tuple[int, ...]) -> tuple[Choice, ...]:

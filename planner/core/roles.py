@@ -73,7 +73,7 @@ def _splitwise_masks(prefill: Sequence[Option | None], objective: Objective) -> 
 def _ratio_masks(
     prefill: Sequence[Option | None], decode: Sequence[tuple[Option, ...]], objective: Objective
 ) -> np.ndarray:
-    """Past ten replicas: prefill goes to those that gain most by it, and to any single other exchange of those."""
+    """Past ten replicas: prefill goes to the k that gain most by it, for every k, or to any single one."""
     p = np.array([objective.rate(option) if option else 0.0 for option in prefill])
     d = np.array([max((objective.rate(option) for option in options), default=0.0) for options in decode])
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -83,8 +83,7 @@ def _ratio_masks(
     rank[order] = np.arange(len(p))
     prefixes = rank[None, :] < np.arange(1, len(p) + 1)[:, None]
     singles = np.eye(len(p), dtype=bool)
-    swapped = [prefix ^ one for prefix in prefixes for one in singles]
-    return np.unique(np.concatenate([prefixes, singles, np.array(swapped)]), axis=0)
+    return np.unique(np.concatenate([prefixes, singles]), axis=0)
 
 
 def _best_mask(

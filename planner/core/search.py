@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.core import exact, infeasible
+from planner.core import columns, exact, infeasible
 from planner.core.assembly import Choice, build_plan, closed_form_proof
-from planner.core.baselines import baselines
+from planner.core.baselines import LABELS, baselines
 from planner.core.catalogue import Catalogue
 from planner.core.evolve import EvolveSettings, EvolveState, Generation, evolve
 from planner.core.forecast import Forecast, affordable_candidates, bursts, forecast, with_forecast
+from planner.core.neighbourhood import improve
 from planner.core.objective import OBJECTIVES, PAPER, SPLITWISE, WAIT, Objective
 from planner.core.plan import Plan, Proof
 from planner.core.problem import Problem
@@ -21,6 +22,8 @@ from planner.core.roles import score
 
 METHODS = ("auto", "exact", "ga", "paper")
 SIMULATIONS_BETWEEN_STEPS = 5
+LOCAL_STARTS = 6
+LOCAL_TRIES = 60_000  # over all starts
 # Simulated waits closer than this count as equal: the ranking by the closed form then decides.
 SAME_WAIT_SHARE, SAME_WAIT_SECONDS = 0.005, 0.02
 TIE_SECONDS = 1e-6
@@ -119,8 +122,12 @@ class _Search:
     def steps(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
         if self._wants_exact():
             yield from self._exact()
+        if self._wants_columns():
+            yield from self._columns()
         if self.settings.method != "exact" or not self._wants_exact():
             yield from self._genetic(checkpoint)
+        if self._wants_local_search():
+            yield from self._local_search()
         if not self.found.scores:
             raise infeasible.reason(self.catalogue)
         compared: dict[str, Any] = {}
@@ -133,6 +140,37 @@ class _Search:
         small = len(self.problem.devices) <= exact.MOST_DEVICES
         return self.settings.method in ("auto", "exact") and small and self.objective.name != SPLITWISE
 
+    def _wants_columns(self) -> bool:
+        many = len(self.problem.devices) > exact.ALL_GROUPS_DEVICES and self.objective.is_wait
+        return (
+            self.settings.method in ("auto", "exact") and many and columns.largest_replica(self.catalogue) > 0
+        )
+
+    def _wants_local_search(self) -> bool:
+        many = len(self.problem.devices) > exact.ALL_GROUPS_DEVICES
+        return self.settings.method in ("auto", "exact") and many and self.objective.name != SPLITWISE
+
+    def _columns(self) -> Iterator[SearchStep]:
+        for step in columns.solve(self.catalogue, self.objective, self.allow_mixed):
+            if step.seconds is not None:
+                self.found.add(step.choices, step.seconds)
+                self.bound = step.bound_seconds
+                limit = columns.largest_replica(self.catalogue)
+                self.method = f"integer program over kinds, replicas of up to {limit} devices"
+            yield self._step("columns", step.message, 0.1 + 0.1 * step.fraction)
+
+    def _local_search(self) -> Iterator[SearchStep]:
+        starts = self.found.ranked()[:LOCAL_STARTS]
+        for number, start in enumerate(starts):
+            tries = LOCAL_TRIES // len(starts)
+            for reached in improve(self.catalogue, self.objective, start, self.rng, tries):
+                share = (number + reached.tries / tries) / len(starts)
+                step = self._step(
+                    "local search", f"Improving plan {number + 1} of {len(starts)}", 0.6 + 0.1 * share
+                )
+                yield replace(step, best_seconds=reached.seconds)
+            self.found.add(reached.choices, reached.seconds)
+
     def _exact(self) -> Iterator[SearchStep]:
         for step in exact.solve(self.catalogue, self.objective, self.allow_mixed):
             for ranked in step.plans:
@@ -143,7 +181,7 @@ class _Search:
                     self.bound = step.plans[0].seconds
                 else:
                     self.method = f"exact for replicas of up to {exact.LIMITED_REPLICA_DEVICES} devices"
-            yield self._step("exact", f"{step.done} of {step.total} groups", 0.2 * step.done / step.total)
+            yield self._step("exact", f"{step.done} of {step.total} groups", 0.1 * step.done / step.total)
 
     def _genetic(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
         settings = EvolveSettings(
@@ -161,7 +199,7 @@ class _Search:
     def _generation_step(self, generation: Generation) -> SearchStep:
         share = generation.number / self.settings.generations
         step = self._step(
-            "genetic", f"Generation {generation.number} of {self.settings.generations}", 0.2 + 0.5 * share
+            "genetic", f"Generation {generation.number} of {self.settings.generations}", 0.2 + 0.4 * share
         )
         best = generation.best_seconds
         return replace(
@@ -177,12 +215,12 @@ class _Search:
     def _baselines(self, compared: dict[str, Any]) -> Iterator[SearchStep]:
         """Other planners' plans; ours takes over the best of them where the policy allows it."""
         floor = self.problem.policy.min_tokens_per_second
-        for number, baseline in enumerate(baselines(self.catalogue)):
-            told = self._tell(baseline.choices)[1] if baseline.choices else None
-            compared[baseline.name] = baseline.to_dict(told, floor)
-            yield self._step(
-                "baselines", f"Comparing: {compared[baseline.name]['label']}", 0.7 + 0.03 * number
-            )
+        for baseline in baselines(self.catalogue):
+            label = f"Comparing with {len(LABELS)} other planners"
+            if baseline is not None:
+                told = self._tell(baseline.choices)[1] if baseline.choices else None
+                compared[baseline.name] = baseline.to_dict(told, floor)
+            yield self._step("baselines", label, 0.7 + 0.15 * len(compared) / len(LABELS))
 
     def _simulate(self) -> Iterator[SearchStep]:
         wanted = affordable_candidates(self.problem.workload, len(self.drawn))
