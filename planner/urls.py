@@ -13,6 +13,7 @@ urlpatterns = [
     path("plans/<int:run_id>/", views.run, name="run"),
     path("plans/<int:run_id>/stages/", views.stages, name="stages"),
     path("plans/<int:run_id>/what-if/", views.what_if, name="what_if"),
+    path("plans/<int:run_id>/worth/", views.worth, name="worth"),
     path("plans/<int:run_id>/again/", views.again, name="again"),
     path("plans/<int:run_id>/cluster.json", views.cluster_file, name="cluster_file"),
     path("plans/<int:run_id>/plan.json", views.plan_file, name="plan_file"),

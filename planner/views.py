@@ -223,6 +223,11 @@ def finished(run: PlanRun) -> dict[str, Any]:
         "query": form_query(run),
         "what_if": WhatIfForm(cluster=run.cluster),
         **charts.plan_page(run.plan, run.cluster),
+        "idle": [
+            {"device": name, "reason": reason}
+            for name, reason in services.idle_reasons(run.cluster, run.plan).items()
+        ],
+        "has_worth": 1 < len(run.cluster["devices"]) <= services.EXACT_DEVICES,
         "convergence": charts.convergence(points, charts.baseline_waits(run.plan)) if points else None,
         "convergence_table": charts.convergence_table(points),
     }
@@ -255,6 +260,18 @@ def what_if(request: HttpRequest, run_id: int) -> HttpResponse:
         then, now = charts.plan_page(plan, cluster), charts.plan_page(run.plan or {}, run.cluster)
         context |= {**then, "comparison": charts.comparison_rows(now, then)}
     return render(request, "planner/_what_if_result.html", context)
+
+
+@require_GET
+@operator_required
+def worth(request: HttpRequest, run_id: int) -> HttpResponse:
+    """What leaving out each device would cost."""
+    run = get_object_or_404(PlanRun, pk=run_id, plan__isnull=False)
+    if not 1 < len(run.cluster["devices"]) <= services.EXACT_DEVICES:
+        raise Http404(f"This is worked out for 2 to {services.EXACT_DEVICES} devices.")
+    worths = services.worth_of_devices(run.cluster)
+    asked = [(item.device, item.wait_seconds, item.reason) for item in worths]
+    return render(request, "planner/_worth.html", {"worth": charts.worth_rows(run.plan or {}, asked)})
 
 
 def changed(run: PlanRun, form: WhatIfForm) -> dict[str, Any]:

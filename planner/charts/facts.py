@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text, significant
@@ -155,7 +156,7 @@ def plan_page(plan: Json, cluster: Json) -> Json:
     """Everything that a plan's page shows, without the run around it."""
     return {
         "plan": plan,
-        "idle": idle_rows(plan),
+        "idle": plan["idle"],
         "used_devices": [stage["device"] for replica in plan["replicas"] for stage in replica["stages"]],
         "tiles": headline(plan),
         "rows": stage_rows(plan, cluster),
@@ -168,10 +169,19 @@ def plan_page(plan: Json, cluster: Json) -> Json:
     }
 
 
-def idle_rows(plan: Json) -> list[Json]:
-    """Devices without a part in the plan, and why."""
-    reason = "no plan waits less with it" if plan["proof"]["optimal"] else "no plan found waits less with it"
-    return [{"device": name, "reason": reason} for name in plan["idle"]]
+def worth_rows(plan: Json, worths: Sequence[tuple[str, float | None, str]]) -> list[Json]:
+    """What leaving each device out would do to the longest wait: name, wait in seconds, why there is none."""
+    own = plan["predicted"]["max_wait_seconds"]
+    return [worth_row(name, seconds, reason, own) for name, seconds, reason in worths]
+
+
+def worth_row(name: str, seconds: float | None, reason: str, own_seconds: float) -> Json:
+    if seconds is None:
+        return {"device": name, "wait": "no plan", "change": reason}
+    if seconds - own_seconds < SAME_SECONDS:
+        return {"device": name, "wait": seconds_text(seconds), "change": "could be left out at no loss"}
+    change = f"{seconds_text(seconds - own_seconds)} longer"
+    return {"device": name, "wait": seconds_text(seconds), "change": change}
 
 
 def comparison_rows(left: Json, right: Json) -> list[Json]:

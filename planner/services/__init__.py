@@ -15,18 +15,22 @@ from planner.services.runs import (
     run_snapshot,
     start_run,
 )
-from planner.services.what_if import WhatIf, changed_cluster, waiting_times, what_if
+from planner.services.what_if import EXACT_DEVICES, WhatIf, changed_cluster, waiting_times, what_if
+from planner.services.why import Worth, idle_reasons, worth_of_devices
 
 __all__ = [
+    "EXACT_DEVICES",
     "EXAMPLES",
     "TASK",
     "Example",
     "Feasibility",
     "Imported",
     "WhatIf",
+    "Worth",
     "changed_cluster",
     "cluster_of",
     "feasibility",
+    "idle_reasons",
     "import_measurements",
     "import_run",
     "job_id_of",
@@ -39,4 +43,5 @@ __all__ = [
     "start_run",
     "waiting_times",
     "what_if",
+    "worth_of_devices",
 ]

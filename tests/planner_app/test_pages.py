@@ -200,6 +200,22 @@ def test_what_if_can_be_made_a_plan_of_its_own(
     assert made.cluster["workload"]["arrival_seconds"] == 9
 
 
+def test_what_each_device_brings_is_worked_out(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = finished_run(small_cluster, operator)
+    text = page.get(reverse("planner:worth", args=[run.pk])).content.decode()
+    assert "<td>could be left out at no loss</td>" in text or "longer</td>" in text
+    assert text.count('<th scope="row">') == 3
+
+
+def test_an_idle_device_has_a_reason(page: Client, operator: User, small_cluster: dict[str, Any]) -> None:
+    small_cluster["devices"][2] |= {"gpu_usable_bytes": 1e6, "ram_usable_bytes": 0}
+    run = finished_run(small_cluster, operator)
+    text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    assert "not one block with one slot fits its memory" in text
+
+
 def test_two_plans_stand_side_by_side(page: Client, operator: User, small_cluster: dict[str, Any]) -> None:
     first = finished_run(small_cluster, operator)
     small_cluster["workload"]["arrival_seconds"] = 3.0
