@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.core.files.uploadedfile import UploadedFile
 
+from inventory.core.quantities import bytes_text
 from inventory.models import Device, LanguageModel
 from planner.models import PlanRun
 
@@ -101,9 +102,21 @@ class WorkloadForm(forms.Form):
         return {name: self.cleaned_data[name] for name in WORKLOAD_FIELDS}
 
 
+class DevicesField(forms.ModelMultipleChoiceField):
+    """Devices with their memory, and with what keeps one out of a plan."""
+
+    def label_from_instance(self, obj: Device) -> str:
+        if obj.in_maintenance:
+            return f"{obj.name} (in maintenance)"
+        if obj.gpu_usable_bytes is None:
+            return f"{obj.name} (not probed)"
+        ram = f" + {bytes_text(obj.ram_usable_bytes)} RAM" if obj.ram_usable_bytes else ""
+        return f"{obj.name} ({bytes_text(obj.gpu_usable_bytes)}{ram})"
+
+
 class PlanForm(WorkloadForm):
     model = forms.ModelChoiceField(LanguageModel.objects.none(), label="Model", empty_label=None)
-    devices = forms.ModelMultipleChoiceField(
+    devices = DevicesField(
         Device.objects.none(),
         label="Devices",
         widget=forms.CheckboxSelectMultiple,

@@ -16,6 +16,7 @@ from planner.core.problem import Problem
 from planner.core.search import SearchSettings, SearchStep, search
 from planner.models import Generation, PlanRun
 
+GUESS_AFTER_SECONDS = 2.0
 SAVE_SECONDS = 0.25  # four messages a second at most
 
 
@@ -52,6 +53,7 @@ class Record:
         self._unsaved: list[Generation] = []
         self._checkpoint: dict[str, Any] | None = run.checkpoint
         self._saved_plan: Plan | None = None
+        self._started_at = time.monotonic()
         self._saved_at = -SAVE_SECONDS
         # A killed worker may have saved generations after its last checkpoint: they are made again.
         self._number = run.checkpoint["number"] if run.checkpoint else 0
@@ -66,7 +68,7 @@ class Record:
             self._unsaved.append(self._generation(step, step.best_seconds))
         if step.checkpoint is not None:
             self._checkpoint = {**step.checkpoint, "number": self._number}
-        self.progress.report(step.message, step.fraction)
+        self.progress.report(step.message, step.fraction, self._remaining_seconds(step.fraction))
         if time.monotonic() - self._saved_at >= SAVE_SECONDS:
             self._save()
 
@@ -82,6 +84,13 @@ class Record:
         self.run.refusal = {key: document[key] for key in ("limit", "text", "shortfall", "unit", "remedy")}
         self.run.plan = self.run.checkpoint = None
         self.run.save(update_fields=["plan", "checkpoint", "refusal"])
+
+    def _remaining_seconds(self, fraction: float) -> float | None:
+        """A guess by the pace so far, once there is enough to judge by."""
+        spent = time.monotonic() - self._started_at
+        if spent < GUESS_AFTER_SECONDS or fraction <= 0:
+            return None
+        return spent * (1 - fraction) / fraction
 
     def _generation(self, step: SearchStep, best_seconds: float) -> Generation:
         self._number += 1
