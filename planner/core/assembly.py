@@ -99,8 +99,7 @@ def predict(catalogue: Catalogue, options: Sequence[Option]) -> Predicted:
     ds = sum(workload.output_tokens * option.bare_requests_per_second for option in serving)
     tpot = sum(option.requests_per_second * option.tpot_seconds for option in serving) / x_d
     arrival = workload.arrival_seconds
-    network = [option.handover_seconds for option in prefill]
-    moved = sum(1.0 / seconds for seconds in network) if network and min(network) > 0 else float("inf")
+    moved = min(_port_rate(prefill), _port_rate(serving))
     return Predicted(
         prefill_tokens_per_second=ps,
         decode_tokens_per_second=ds,
@@ -112,12 +111,18 @@ def predict(catalogue: Catalogue, options: Sequence[Option]) -> Predicted:
         utilisation={
             "prefill": 1.0 / (arrival * sum(option.bare_requests_per_second for option in first)),
             "network": 1.0 / (arrival * moved),
-            "decode": 1.0 / (arrival * x_d),
+            "decode": 1.0 / (arrival * sum(option.bare_requests_per_second for option in serving)),
         },
         paper_wait_seconds=float(
             paper_wait(workload.input_tokens, workload.output_tokens, ps, ds, workload.arrival_seconds)
         ),
     )
+
+
+def _port_rate(options: Sequence[Option]) -> float:
+    """KV caches per second that the ports of these replicas carry."""
+    seconds = [option.handover_seconds for option in options]
+    return sum(1.0 / one for one in seconds) if seconds and min(seconds) > 0 else float("inf")
 
 
 def closed_form_proof(method: str, evaluations: int) -> Proof:

@@ -1,0 +1,83 @@
+"""Sentences that go with a plan say what binds, with its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.core.explain import bytes_text, seconds_text
+from planner.core.margins import comparison, margins
+from planner.core.search import SearchSettings, find_plan
+from tests.planner.cluster import LAN, QWEN, device, model, paper_problem, problem, table, with_workload
+
+QUICK = SearchSettings(population=12, generations=5)
+
+
+def test_blocks_in_ram_are_named_as_what_binds() -> None:
+    plan = find_plan(paper_problem(QWEN, 1, 2, allow_mixed=False), QUICK)
+    assert plan.bottleneck.what == "decode"
+    assert plan.bottleneck.device in plan.replicas[plan.bottleneck.replica].devices
+    assert "blocks in RAM" in plan.bottleneck.text
+
+
+def test_a_slow_prefill_is_named_as_what_binds() -> None:
+    reader = device("reader", 0.001, prefill=table(1.0))
+    cluster = problem([reader, device("writer", 0.0001, prefill=table(9.0))], arrival_seconds=1.0)
+    plan = find_plan(cluster, QUICK)
+    assert (plan.bottleneck.what, plan.bottleneck.device) == ("prefill", "reader")
+    assert plan.bottleneck.text.startswith("Prompt processing binds at ")
+
+
+def test_a_port_that_carries_the_caches_is_named_as_what_binds() -> None:
+    shape = model(10, kv_handoff_bytes_per_token=1e6)
+    cluster = problem([device("a", 0.0001), device("b", 0.0001)], model=shape, links=LAN)
+    plan = find_plan(cluster, QUICK)
+    assert plan.bottleneck.what == "network"
+    assert "carries 600 MB for each request" in plan.bottleneck.text
+
+
+def test_margins_tell_the_memory_left_and_why_no_more_slots() -> None:
+    plan = find_plan(paper_problem(QWEN), QUICK)
+    told = margins(paper_problem(QWEN), plan)
+    assert {one.replica for one in told} == set(range(len(plan.replicas)))
+    tightest = [one for one in told if one.device]
+    assert len(tightest) == len(plan.replicas)
+    assert all("GB" in one.text for one in tightest)
+    text = " ".join(one.text for one in told)
+    assert "would not fit in memory" in text or "the floor is 15" in text
+
+
+def test_margins_name_the_policys_limit_of_slots() -> None:
+    cluster = problem([device("a", 0.001), device("b", 0.001)], max_slots=2)
+    told = [one.text for one in margins(cluster, find_plan(cluster, QUICK))]
+    assert "2 slots is the most that the policy allows (2)." in told
+
+
+def test_comparison_lists_every_other_planner() -> None:
+    cluster = with_workload(paper_problem(QWEN, 1, 2, 5, 6), arrival_seconds=0.5)
+    told = comparison(find_plan(cluster, QUICK))
+    assert len(told) == 5
+    assert any(one.startswith("Adapted Splitwise: longest wait ") for one in told)
+
+
+def test_assumptions_follow_the_policy() -> None:
+    cluster = paper_problem(QWEN, 1, 2, 5, 6)
+    serial = find_plan(cluster, QUICK).assumptions
+    paper = replace(
+        cluster, policy=replace(cluster.policy, runtime="overlapped", topology="chain", handover=False)
+    )
+    other = find_plan(paper, QUICK).assumptions
+    assert "walks the stages in turn" in serial[0] and "as in the paper" in other[0]
+    assert "costs nothing" in other[-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(2e-5, "20 us"), (0.0614, "61.4 ms"), (3.21, "3.21 s"), (200, "3 min 20 s")]
+)
+def test_durations_read_like_a_person_would_say_them(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def test_sizes_read_like_a_person_would_say_them() -> None:
+    assert (bytes_text(11.5e9), bytes_text(94e6)) == ("11.5 GB", "94 MB")
