@@ -227,6 +227,7 @@ def finished(run: PlanRun) -> dict[str, Any]:
             {"device": name, "reason": reason}
             for name, reason in services.idle_reasons(run.cluster, run.plan).items()
         ],
+        "margins": services.margin_sentences(run.cluster, run.plan),
         "has_worth": 1 < len(run.cluster["devices"]) <= services.EXACT_DEVICES,
         "convergence": charts.convergence(points, charts.baseline_waits(run.plan)) if points else None,
         "convergence_table": charts.convergence_table(points),

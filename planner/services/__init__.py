@@ -16,7 +16,7 @@ from planner.services.runs import (
     start_run,
 )
 from planner.services.what_if import EXACT_DEVICES, WhatIf, changed_cluster, waiting_times, what_if
-from planner.services.why import Worth, idle_reasons, worth_of_devices
+from planner.services.why import Worth, idle_reasons, margin_sentences, worth_of_devices
 
 __all__ = [
     "EXACT_DEVICES",
@@ -34,6 +34,7 @@ __all__ = [
     "import_measurements",
     "import_run",
     "job_id_of",
+    "margin_sentences",
     "plan_for",
     "plan_inventory",
     "points_of",

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.core.latency import Costs
+from planner.core.margins import margins
+from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.core.slots import DECODE
 from planner.services.what_if import EXACT_DEVICES, changed_cluster, what_if
@@ -54,3 +56,12 @@ def idle_reasons(cluster: dict[str, Any], plan: dict[str, Any]) -> dict[str, str
 
 def holds_a_block(costs: Costs, kind: int) -> bool:
     return bool(costs.table(kind, DECODE, (1,), (1.0,)).most_blocks[:, 0].max() > 0)
+
+
+def margin_sentences(cluster: dict[str, Any], plan: dict[str, Any]) -> list[list[str]]:
+    """For each replica: its tightest device, and what one slot more or less would do."""
+    found = margins(Problem.from_dict(cluster), Plan.from_dict(plan))
+    return [
+        [margin.text for margin in found if margin.replica == number]
+        for number in range(len(plan["replicas"]))
+    ]

@@ -115,6 +115,7 @@ def test_the_page_of_a_plan_says_what_binds(
     assert run.plan is not None
     assert "What limits this plan" in text
     assert "Memory of each device" in text
+    assert "is tightest" in text
     for stage in run.plan["replicas"][0]["stages"]:
         assert stage["device"] in text
 
