@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from demo.hosts import DemoHost
 from tests.conftest import wait_until
 from tests.running_site import Site
 
@@ -41,15 +42,15 @@ class Visitor:
             headers={"Referer": str(self.client.base_url)},
         )
 
-    def add_device(self, host: Any, **changes: Any) -> httpx.Response:
+    def add_device(self, machine: DemoHost, **changes: Any) -> httpx.Response:
         """Type a device in and confirm its fingerprint; the last page that is shown."""
         typed = {
             "connection": "ssh",
-            "name": host.name,
-            "host": host.address,
-            "port": host.port,
-            "username": host.username,
-            "password": host.password,
+            "name": machine.name,
+            "host": machine.address,
+            "port": machine.port,
+            "username": machine.username,
+            "password": machine.password,
         }
         shown = self.send("/devices/add/", typed | changes)
         if shown.url.path != "/devices/add/confirm/":
