@@ -76,16 +76,14 @@ class AddDeviceForm(PlaceForm):
     )
     name = forms.CharField(max_length=80, validators=[NAME], help_text="How plans and pages call it.")
     host = forms.CharField(
-        required=False,
         max_length=255,
         validators=[HOST],
         label="Host",
         help_text="Name or address, as you would give it to ssh.",
         widget=forms.TextInput(attrs={"autocapitalize": "off", "spellcheck": "false"}),
     )
-    port = forms.IntegerField(required=False, min_value=1, max_value=65535, initial=22)
+    port = forms.IntegerField(min_value=1, max_value=65535, initial=22)
     username = forms.CharField(
-        required=False,
         max_length=64,
         validators=[USER],
         label="User",
@@ -104,21 +102,22 @@ class AddDeviceForm(PlaceForm):
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
     )
 
+    use_required_attribute = False  # what is needed depends on the connection
+
+    def __init__(self, data: Any = None, *, initial: dict[str, Any] | None = None) -> None:
+        super().__init__(data, initial=initial)
+        if data is not None and data.get("connection") == Device.Connections.LOCAL:
+            for name in ("host", "port", "username"):
+                self.fields[name].required = False
+
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()
         if Device.objects.filter(name=name).exists():
             raise forms.ValidationError(f"There is already a device called {name!r}. Choose another name.")
         return name
 
-    def clean(self) -> dict[str, Any]:
-        data: dict[str, Any] = super().clean() or {}
-        if data.get("connection") == Device.Connections.SSH:
-            for field, what in (("host", "the host"), ("username", "the user to log in as")):
-                if not data.get(field) and field not in self.errors:
-                    self.add_error(field, f"Enter {what}.")
-            data["host"] = str(data.get("host", "")).strip("[]")
-            data["port"] = data.get("port") or 22
-        return data
+    def clean_host(self) -> str:
+        return str(self.cleaned_data["host"]).strip("[]")
 
     def new_device(self) -> NewDevice:
         data = self.cleaned_data

@@ -15,6 +15,7 @@ import numpy as np
 DECODE, PREFILL = "decode", "prefill"
 SMALLEST_SECONDS = 1e-7
 NOISY_SPREAD = 1.5
+POOL_WORDS = {"gpu": "main pool", "cpu": "second pool"}
 
 
 class ProfileError(Exception):
@@ -152,7 +153,7 @@ def _noisy(timings: Iterable[Timing]) -> list[str]:
     for timing in timings:
         grouped[timing.phase, timing.pool, timing.size, timing.blocks].append(timing.seconds)
     return [
-        f"{phase} {size} with {blocks} blocks on {pool}: {max(values) / min(values):.1f} times apart"
+        f"{phase} of {size} with {blocks} blocks ({POOL_WORDS[pool]}): {max(values) / min(values):.1f} times apart"
         for (phase, pool, size, blocks), values in sorted(grouped.items())
         if len(values) > 1 and max(values) / min(values) > NOISY_SPREAD
     ]

@@ -16,6 +16,7 @@ from inventory.forms import AddDeviceForm
 from inventory.models import Device, SshIdentity
 from inventory.remote import RemoteError
 from inventory.services.registration import CannotRegister
+from jobs.models import Job, State
 
 PENDING = "new_device"
 REJECTED = 422
@@ -102,6 +103,12 @@ def _suggested() -> dict[str, Any]:
     """A second machine of a lab usually has the user of the first."""
     last = Device.objects.filter(connection=Device.Connections.SSH).order_by("-created_at").first()
     return {"username": last.username, "port": last.port} if last else {}
+
+
+def shown_job(subject: str) -> Job | None:
+    """The latest job about something while it runs, and afterwards when it did not succeed."""
+    job = Job.objects.about(subject).select_related("started_by").first()
+    return None if job is None or job.state == State.SUCCEEDED else job
 
 
 def _page(request: HttpRequest, form: AddDeviceForm, status: int = 200) -> HttpResponse:

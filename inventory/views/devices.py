@@ -16,8 +16,7 @@ from inventory.forms import GIB, HostKeyForm, MemoryForm, SettingsForm
 from inventory.models import Device, Link, ModelFile, Profile
 from inventory.remote import RemoteError
 from inventory.services.registration import CannotRegister
-from inventory.views.adding import REJECTED, person
-from jobs.models import Job
+from inventory.views.adding import REJECTED, person, shown_job
 from jobs.services import AlreadyRunning
 
 TONES = {
@@ -151,7 +150,7 @@ def _page(request: HttpRequest, device: Device, status: int = 200, **forms: Any)
     context = {
         "device": device,
         "row": _row(device),
-        "job": Job.objects.about(device.subject).select_related("started_by").first(),
+        "job": shown_job(device.subject),
         "links_out": links,
         "profiles": profiles,
         "files": ModelFile.objects.filter(device=device).select_related("model"),

@@ -12,8 +12,8 @@ from inventory import charts, services
 from inventory.core.model_shape import ModelShape
 from inventory.library import library_folder
 from inventory.models import Device, LanguageModel
-from inventory.views.adding import person
-from jobs.models import Job
+from inventory.views.adding import person, shown_job
+from jobs.models import Job, State
 from jobs.services import AlreadyRunning
 
 CONTEXTS = (2048, 8192, 32_768, 131_072)
@@ -23,10 +23,12 @@ USUAL_CONTEXT = 8192
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     models = LanguageModel.objects.prefetch_related("files__device")
+    last = Job.objects.about("models").filter(state=State.SUCCEEDED).first()
     context = {
         "rows": [{"model": model, "shape": ModelShape.from_dict(model.shape)} for model in models],
         "library": library_folder(),
-        "job": Job.objects.about("models").select_related("started_by").first(),
+        "job": shown_job("models"),
+        "problems": [line.text for line in last.lines.all()] if last else [],
     }
     return render(request, "inventory/models.html", context)
 

@@ -10,8 +10,7 @@ from django.views.decorators.http import require_GET, require_POST
 from accounts.services import operator_required
 from inventory import charts, services
 from inventory.models import Device, Link
-from inventory.views.adding import person
-from jobs.models import Job
+from inventory.views.adding import person, shown_job
 from jobs.services import AlreadyRunning
 
 
@@ -27,7 +26,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "oldest": min((link.measured_at for link in links), default=None),
         "estimated": [link for link in links if link.method.startswith("estimated")],
         "missing": len(devices) * (len(devices) - 1) - len(links),
-        "job": Job.objects.about("links").select_related("started_by").first(),
+        "job": shown_job("links"),
     }
     return render(request, "inventory/links.html", context)
 

@@ -13,8 +13,7 @@ from accounts.services import operator_required
 from inventory import charts, services
 from inventory.forms import ProfileForm
 from inventory.models import Device, LanguageModel, Profile
-from inventory.views.adding import REJECTED, person
-from jobs.models import Job
+from inventory.views.adding import REJECTED, person, shown_job
 from jobs.services import AlreadyRunning
 
 
@@ -57,7 +56,7 @@ def _page(request: HttpRequest, form: ProfileForm, status: int = 200) -> HttpRes
     context = {
         "form": form,
         "profiles": Profile.objects.current().select_related("device", "model"),
-        "job": Job.objects.about("profiles").select_related("started_by").first(),
+        "job": shown_job("profiles"),
         "has_models": LanguageModel.objects.exists(),
         "has_devices": Device.objects.usable().exists(),
     }

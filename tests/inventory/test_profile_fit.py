@@ -46,7 +46,7 @@ def test_one_slow_round_does_not_move_the_fit_but_is_named() -> None:
     quiet = timings()
     disturbed = [*quiet, Timing("decode", "gpu", 6, 4, 9.0, 3)]
     assert fit(disturbed, 3.0).tables["decode"]["gpu_block_seconds"][2] == pytest.approx(0.008, rel=0.01)
-    assert "decode 4 with 6 blocks" in fit(disturbed, 3.0).noisy[0]
+    assert "decode of 4 with 6 blocks" in fit(disturbed, 3.0).noisy[0]
 
 
 def test_when_noise_hides_the_slope_the_bytes_decide() -> None:

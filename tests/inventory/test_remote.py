@@ -200,12 +200,12 @@ def test_a_tunnel_reaches_the_hosts_loopback(make_host: MakeHost, identity: SshI
 
     async def work() -> bytes:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        async with server, remote.connect(device) as connection:
-            async with connection.tunnel(server.sockets[0].getsockname()[1]) as port:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                line = await reader.readline()
-                writer.close()
-                return line
+        listening = server.sockets[0].getsockname()[1]
+        async with server, remote.connect(device) as connection, connection.tunnel(listening) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            line = await reader.readline()
+            writer.close()
+            return line
 
     assert asyncio.run(work()) == b"hello\n"
 

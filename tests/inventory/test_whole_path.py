@@ -21,8 +21,9 @@ def left_behind(lab: list[DemoHost]) -> list[Path]:
     """Files of ours on the hosts, and processes that still run from their folders."""
     files = [path for host in lab for path in (host.home / ".cache").rglob("*") if path.is_file()]
     marks = [f"{host.home}/.cache".encode() for host in lab]
-    commands = [path for path in Path("/proc").glob("[0-9]*/cmdline")]
-    return files + [path for path in commands if any(mark in _bytes(path) for mark in marks)]
+    return files + [
+        path for path in Path("/proc").glob("[0-9]*/cmdline") if any(mark in _bytes(path) for mark in marks)
+    ]
 
 
 def _bytes(path: Path) -> bytes:

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, contextmanager
 
 from demo import hosts
 from demo.hosts import DemoHost
+from demo.packages import PartMissing
 
 
 @contextmanager
@@ -17,7 +18,7 @@ def serving(lab: Sequence[DemoHost]) -> Iterator[None]:
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
     ready = threading.Event()
-    faults: list[BaseException] = []
+    faults: list[Exception] = []
 
     async def work() -> None:
         async with AsyncExitStack() as stack:
@@ -29,7 +30,7 @@ def serving(lab: Sequence[DemoHost]) -> Iterator[None]:
     def run() -> None:
         try:
             loop.run_until_complete(work())
-        except BaseException as error:
+        except (OSError, PartMissing) as error:
             faults.append(error)
             ready.set()
         finally:
