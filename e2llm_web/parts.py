@@ -14,6 +14,7 @@ from e2llm_web.supervisor import Part
 
 WORKER_PROCESSES = 6  # jobs mostly wait for hosts; a plan must not keep the housekeeping waiting
 WORKER_GRACE_SECONDS = 8.0
+QUIET_ABOUT_ROOT = "ignore:You're running the worker"  # `up` says it once, in one line
 
 
 async def redis_answers(url: str) -> bool:
@@ -34,7 +35,18 @@ def redis(data_folder: Path, environment: Mapping[str, str]) -> Part:
 def worker(environment: Mapping[str, str]) -> Part:
     """SIGQUIT: a job in hand is left to its lease and goes on after the next start, instead of holding up the stop."""
     argv = [
-        *(sys.executable, "-m", "celery", "--app", "e2llm_web", "--quiet", "worker", "--beat"),
+        *(
+            sys.executable,
+            "-W",
+            QUIET_ABOUT_ROOT,
+            "-m",
+            "celery",
+            "--app",
+            "e2llm_web",
+            "--quiet",
+            "worker",
+            "--beat",
+        ),
         *("--concurrency", str(WORKER_PROCESSES), "--loglevel", "WARNING"),
         *("--without-gossip", "--without-mingle"),
     ]

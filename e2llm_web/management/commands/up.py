@@ -23,6 +23,7 @@ from accounts.services import create_login_link
 from e2llm_web import embedded_redis, parts, ports
 from e2llm_web.addresses import Addresses
 from e2llm_web.supervisor import PartFailed, StopRequested, Supervisor
+from serving.models import Deployment
 
 LEAST_FREE_BYTES = 300 * 10**6
 
@@ -82,28 +83,23 @@ class Session:
             say("up", "stopping")
         finally:
             await supervisor.stop()
-        say("up", "stopped; what was deployed on the hosts keeps running and is taken over at the next start")
+        await asyncio.to_thread(farewell)
 
     async def start(self, supervisor: Supervisor) -> None:
         await self.start_redis(supervisor)
         await asyncio.to_thread(migrate)
         await asyncio.to_thread(call_command, "collectstatic", interactive=False, clear=True, verbosity=0)
         environment = self.environment
+        if self.demo:
+            await supervisor.start(parts.demo_hosts(environment))
         say("up", "starting worker, pages and gateway")
         await supervisor.start(
             parts.worker(environment),
             parts.web(self.addresses, environment),
             parts.gateway(self.addresses, environment),
         )
-        say("up", f"pages    {self.addresses.site}/")
-        say("up", f"gateway  {self.addresses.gateway}/v1")
-        if self.addresses.is_open and not settings.HTTPS:
-            say("up", "others reach this over plain HTTP, passwords included; see docs/operations.md for TLS")
-        link = await asyncio.to_thread(login_link, self.addresses, self.demo is not None)
-        if link:
-            say("up", f"log in once with  {link}")
+        await asyncio.to_thread(welcome, self.addresses, always_link=self.demo is not None)
         if self.demo:
-            await supervisor.start(parts.demo_hosts(environment))
             await supervisor.start(parts.demo_drive(environment, manual=self.demo == "manual"))
         say("up", "running; Ctrl-C stops")
 
@@ -185,12 +181,29 @@ def migrate() -> None:
         connections.close_all()
 
 
-def login_link(addresses: Addresses, always: bool) -> str:
-    """A one-time address for the admin, until an admin has logged in; empty when none is needed."""
+def welcome(addresses: Addresses, *, always_link: bool) -> None:
+    """Where to go, how to get in, and what is risky about it."""
+    say("up", f"pages    {addresses.site}/")
+    say("up", f"gateway  {addresses.gateway}/v1")
+    if os.geteuid() == 0:
+        say("up", "this runs as root; give it a user of its own when it stays (docs/operations.md)")
+    if addresses.is_open and not settings.HTTPS:
+        say("up", "others reach this over plain HTTP, passwords included (docs/operations.md)")
     try:
-        has_admin = User.objects.filter(role=Role.ADMIN, last_login__isnull=False).exists()
-        if has_admin and not always:
-            return ""
-        return addresses.site + reverse("accounts:login_link", args=[create_login_link()])
+        if always_link or not User.objects.filter(role=Role.ADMIN, last_login__isnull=False).exists():
+            link = reverse("accounts:login_link", args=[create_login_link()])
+            say("up", f"log in once with  {addresses.site}{link}")
     finally:
         connections.close_all()
+
+
+def farewell() -> None:
+    try:
+        running = [
+            str(deployment) for deployment in Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING)
+        ]
+    finally:
+        connections.close_all()
+    if running:
+        say("up", f"{', '.join(running)} keeps running on its hosts; the next start takes it over")
+    say("up", "stopped")
