@@ -100,11 +100,7 @@ def judge(process: ManagedProcess, look: Look) -> None:
 def act(deployment: Deployment) -> None:
     """Start the one job that brings the deployment nearer to what is wanted, if there is anything to do."""
     if deployment.wanted == Deployment.Wanted.STOPPED:
-        if (
-            ManagedProcess.objects.filter(replica__deployment=deployment)
-            .exclude(state__in=states.ENDED)
-            .exists()
-        ):
+        if states.left_on_hosts().filter(replica__deployment=deployment).exclude(device=None).exists():
             start(deployment, {"action": "stop"}, f"Stop {deployment}")
         return
     replicas = list(deployment.replicas.all())

@@ -80,13 +80,6 @@ def ports_in_use() -> frozenset[int]:
     return frozenset(row.port for row in rows if row.port is not None)
 
 
-def current_processes(replica: Replica, devices: dict[str, Device]) -> dict[str, ManagedProcess]:
-    """Rows of the processes that should be there now, by the plan's device names."""
-    names = {device.pk: name for name, device in devices.items()}
-    rows = replica.processes.exclude(state__in=states.ENDED).order_by("pk")
-    return {names[row.device_id]: row for row in rows if row.device_id in names}
-
-
 async def make_commands(fleet: Fleet, unit: Unit, facts: ModelFacts) -> None:
     """Choose a port and folders for each process, write them down, and make the command lines."""
     hosts = {}
@@ -193,7 +186,7 @@ async def stop_processes(fleet: Fleet, processes: list[ManagedProcess]) -> list[
             await run_in_database(states.note_seen, process, States.UNKNOWN)
             unreached.append(process)
             return
-        await run_in_database(states.note_ended, process, States.STOPPED)
+        await run_in_database(states.note_removed, process)
 
     for kind in (Kinds.MASTER, Kinds.WORKER):
         await asyncio.gather(*(stop_one(process) for process in processes if process.kind == kind))

@@ -91,7 +91,7 @@ async def stop_left_over(fleet: Fleet, unit: Unit) -> None:
 
 def live_rows(replicas: Iterable[Replica]) -> list[ManagedProcess]:
     """Rows of processes that may still be there; one whose device was removed cannot be reached any more."""
-    rows = ManagedProcess.objects.filter(replica__in=list(replicas)).exclude(state__in=states.ENDED)
+    rows = states.left_on_hosts().filter(replica__in=list(replicas))
     return list(rows.exclude(device=None).select_related("device", "device__identity"))
 
 

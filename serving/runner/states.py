@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from serving import events
@@ -58,6 +59,20 @@ def note_ended(process: ManagedProcess, state: ManagedProcess.States, reason: st
     process.state, process.ended_at = state, timezone.now()
     process.exit_reason = reason or process.exit_reason
     process.save(update_fields=["state", "ended_at", "exit_reason"])
+
+
+def note_removed(process: ManagedProcess) -> None:
+    """Neither process nor folder is left; one that had ended by itself keeps saying so."""
+    if process.state != ManagedProcess.States.EXITED:
+        process.state, process.ended_at = ManagedProcess.States.STOPPED, timezone.now()
+    process.run_folder = process.slot_folder = ""
+    process.save(update_fields=["state", "ended_at", "run_folder", "slot_folder"])
+
+
+def left_on_hosts() -> QuerySet[ManagedProcess]:
+    """Processes that may run, and the folders of those that ended by themselves."""
+    rows = ManagedProcess.objects.exclude(state=ManagedProcess.States.STOPPED)
+    return rows.exclude(state=ManagedProcess.States.EXITED, run_folder="")
 
 
 def note_seen(process: ManagedProcess, state: ManagedProcess.States) -> None:

@@ -19,7 +19,7 @@ from inventory.core.model_shape import shape_of
 from inventory.models import Device, LanguageModel, ModelFile
 from jobs.core.errors import JobFailed
 from jobs.models import Job, State
-from serving.models import Deployment, ManagedProcess
+from serving.models import Deployment
 from serving.runner import operate, states
 from serving.services import deployments
 
@@ -140,5 +140,5 @@ def laboratory(
         Job.objects.active().update(state=State.CANCELLED)
         deployments.stop(deployment, None)
         laboratory.work()
-    left = ManagedProcess.objects.exclude(state__in=states.ENDED)
+    left = states.left_on_hosts()
     assert not left.exists(), f"{list(left)} were left running"

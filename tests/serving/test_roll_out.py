@@ -9,7 +9,7 @@ from pathlib import Path
 from jobs.models import Job, JobStep
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.processes import observe
-from serving.runner import reconcile
+from serving.runner import reconcile, states
 from serving.services import deployments
 from tests.conftest import wait_until
 from tests.serving.conftest import Laboratory
@@ -63,6 +63,7 @@ def test_truncated_model_is_named_and_nothing_stays_behind(laboratory: Laborator
     assert "box-3" in deployment.state_reason
     assert "the model file is cut short" in deployment.state_reason
     assert not any(is_alive(process) for process in ManagedProcess.objects.all())
+    assert not states.left_on_hosts().exists()
 
 
 def test_running_deployment_is_adopted_by_a_new_control_plane(laboratory: Laboratory) -> None:
@@ -92,6 +93,7 @@ def test_death_of_a_worker_restarts_its_whole_replica(laboratory: Laboratory) ->
     current = ManagedProcess.objects.filter(state=ManagedProcess.States.READY)
     assert {process.kind for process in current} == {"master", "worker"}
     assert worker.pk not in {process.pk for process in current}
+    assert not Path(worker.run_folder).exists()
 
 
 def test_new_plan_that_does_not_fit_beside_replaces_the_old_one_first(laboratory: Laboratory) -> None:
