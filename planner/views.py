@@ -270,9 +270,13 @@ def worth(request: HttpRequest, run_id: int) -> HttpResponse:
     run = get_object_or_404(PlanRun, pk=run_id, plan__isnull=False)
     if not 1 < len(run.cluster["devices"]) <= services.EXACT_DEVICES:
         raise Http404(f"This is worked out for 2 to {services.EXACT_DEVICES} devices.")
-    worths = services.worth_of_devices(run.cluster)
-    asked = [(item.device, item.wait_seconds, item.reason) for item in worths]
-    return render(request, "planner/_worth.html", {"worth": charts.worth_rows(run.plan or {}, asked)})
+    assert run.plan is not None, "the query asks for one"
+    own_seconds = run.plan["predicted"]["max_wait_seconds"]
+    rows = [
+        charts.worth_row(item.device, item.without_seconds, item.reason, item.twice_seconds, own_seconds)
+        for item in services.worth_of_devices(run.cluster)
+    ]
+    return render(request, "planner/_worth.html", {"worth": rows})
 
 
 def changed(run: PlanRun, form: WhatIfForm) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from planner.charts.facts import (
     refusal_facts,
     run_summary,
     workload_rows,
-    worth_rows,
+    worth_row,
 )
 from planner.charts.figures import convergence, convergence_table, waiting, waiting_table
 from planner.charts.stages import stage_rows
@@ -24,5 +24,5 @@ __all__ = [
     "waiting",
     "waiting_table",
     "workload_rows",
-    "worth_rows",
+    "worth_row",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text, significant
@@ -169,19 +168,26 @@ def plan_page(plan: Json, cluster: Json) -> Json:
     }
 
 
-def worth_rows(plan: Json, worths: Sequence[tuple[str, float | None, str]]) -> list[Json]:
-    """What leaving each device out would do to the longest wait: name, wait in seconds, why there is none."""
-    own = plan["predicted"]["max_wait_seconds"]
-    return [worth_row(name, seconds, reason, own) for name, seconds, reason in worths]
+def worth_row(
+    name: str, without_seconds: float | None, reason: str, twice_seconds: float | None, own_seconds: float
+) -> Json:
+    """What leaving a device out, or having a second one, would do to the longest wait."""
+    twice = own_seconds if twice_seconds is None else min(twice_seconds, own_seconds)
+    return {
+        "device": name,
+        "without": "no plan" if without_seconds is None else seconds_text(without_seconds),
+        "loss": reason
+        or difference(own_seconds, without_seconds or own_seconds, "could be left out at no loss"),
+        "twice": seconds_text(twice),
+        "gain": difference(own_seconds, twice, "no gain found"),
+    }
 
 
-def worth_row(name: str, seconds: float | None, reason: str, own_seconds: float) -> Json:
-    if seconds is None:
-        return {"device": name, "wait": "no plan", "change": reason}
-    if seconds - own_seconds < SAME_SECONDS:
-        return {"device": name, "wait": seconds_text(seconds), "change": "could be left out at no loss"}
-    change = f"{seconds_text(seconds - own_seconds)} longer"
-    return {"device": name, "wait": seconds_text(seconds), "change": change}
+def difference(own_seconds: float, other_seconds: float, same: str) -> str:
+    if abs(other_seconds - own_seconds) < SAME_SECONDS:
+        return same
+    word = "longer" if other_seconds > own_seconds else "shorter"
+    return f"{seconds_text(abs(other_seconds - own_seconds))} {word}"
 
 
 def comparison_rows(left: Json, right: Json) -> list[Json]:

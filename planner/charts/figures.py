@@ -9,6 +9,7 @@ from inventory.core.quantities import seconds_text
 from planner.events import Point
 
 Json = dict[str, Any]
+REFERENCE_COLOURS = ("prefill", "decode", "mixed", "ink-3", "line-strong")
 SERIES = ("best_seconds", "mean_seconds", "bound_seconds")
 
 
@@ -24,8 +25,9 @@ def convergence(points: Sequence[Point], references: Mapping[str, float]) -> Jso
         _line("No plan can be better", numbers, bound, "var(--danger)", dash="dash"),
     ]
     last = numbers[-1] if numbers else 1
-    for name, seconds in references.items():
-        data.append(_line(name, [0, last], [seconds, seconds], "var(--line-strong)", dash="dashdot"))
+    for index, (name, seconds) in enumerate(references.items()):
+        colour = f"var(--{REFERENCE_COLOURS[index % len(REFERENCE_COLOURS)]})"
+        data.append(_line(name, [0, last], [seconds, seconds], colour, dash="dashdot"))
     return {"data": data, "layout": _axes("Generation", "Maximum waiting time (s)")}
 
 

@@ -10,30 +10,42 @@ from planner.core.margins import margins
 from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.core.slots import DECODE
-from planner.services.what_if import EXACT_DEVICES, changed_cluster, what_if
+from planner.services.what_if import EXACT_DEVICES, WhatIf, changed_cluster, what_if
 
 
 @dataclass(frozen=True)
 class Worth:
-    """The longest wait if one device were left out; None when there would be no plan at all."""
+    """Longest wait without one device and with a second one like it; None where there is no plan, with the reason."""
 
     device: str
-    wait_seconds: float | None
+    without_seconds: float | None
     reason: str
+    twice_seconds: float | None
 
 
 def worth_of_devices(cluster: dict[str, Any]) -> list[Worth]:
-    """One exact search for each device; for fleets where that is quick."""
+    """Two exact searches for each device; for fleets where that is quick."""
     names = [device["name"] for device in cluster["devices"]]
     assert 1 < len(names) <= EXACT_DEVICES, "the page offers this for small fleets only"
     return [worth_of(cluster, name) for name in names]
 
 
 def worth_of(cluster: dict[str, Any], name: str) -> Worth:
-    found = what_if(changed_cluster(cluster, {}, {}, [name]))
-    if found.plan is None:
-        return Worth(name, None, found.refusal.text if found.refusal else "")
-    return Worth(name, found.plan.predicted.max_wait_seconds, "")
+    without = what_if(changed_cluster(cluster, {}, {}, [name]))
+    twice = what_if(with_twin(cluster, name))
+    return Worth(
+        name, longest_wait(without), without.refusal.text if without.refusal else "", longest_wait(twice)
+    )
+
+
+def longest_wait(found: WhatIf) -> float | None:
+    return found.plan.predicted.max_wait_seconds if found.plan else None
+
+
+def with_twin(cluster: dict[str, Any], name: str) -> dict[str, Any]:
+    """The cluster with one more device like the named one, on the default link."""
+    original = next(device for device in cluster["devices"] if device["name"] == name)
+    return {**cluster, "devices": [*cluster["devices"], {**original, "name": f"second {name}"}]}
 
 
 def idle_reasons(cluster: dict[str, Any], plan: dict[str, Any]) -> dict[str, str]:
