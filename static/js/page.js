@@ -4,7 +4,17 @@ import "./copy.js";
 import "./table.js";
 import { showTimes } from "./time.js";
 
+// A table that is wider than its frame has to be reachable by keyboard, or nobody can scroll it without a mouse.
+function makeScrollable(frame) {
+  if (frame.scrollWidth <= frame.clientWidth || frame.hasAttribute("tabindex")) return;
+  frame.tabIndex = 0;
+  frame.role = "region";
+  const heading = frame.closest("section")?.querySelector("h2, h3")?.textContent.trim() ?? "Table";
+  frame.ariaLabel = `${heading}, scrolls sideways`;
+}
+
 async function enliven(root) {
+  root.querySelectorAll(".table-scroll").forEach(makeScrollable);
   showTimes(root);
   if (root.querySelector("[data-chart]")) (await import("./chart.js")).drawAll(root);
   if (root.querySelector("[data-job]")) (await import("./job.js")).driveAll(root);
