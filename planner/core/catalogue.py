@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.core.latency import PREFILL_PIECE_TOKENS, Costs
-from planner.core.memory import Floats
+from planner.core.memory import Floats, Ints
 from planner.core.problem import Problem
 from planner.core.slots import (
     DECODE,
@@ -101,18 +101,21 @@ class Catalogue:
         points = self.points(role, len(group))
         if role == PREFILL:
             seconds = outcome.pass_seconds if self.serial else outcome.bottleneck_seconds
-            rates, tpot, prompt = 1.0 / seconds, np.zeros(1), outcome.pass_seconds
+            figures = _Figures(1.0 / seconds, np.zeros(1), outcome.pass_seconds, outcome.pass_seconds)
         elif role == DECODE:
             tpot = self.step_seconds(outcome, len(group))
             rates = points.slots / (self.problem.workload.output_tokens * tpot)
-            prompt = np.zeros(len(tpot))
+            figures = _Figures(rates, tpot, np.zeros(len(tpot)), outcome.pass_seconds)
         else:
-            rates, tpot, prompt, outcome = self._mixed(outcome, points, group)
+            figures = self._mixed(outcome, points, group)
         floor = self.problem.policy.min_tokens_per_second
-        keep = np.isfinite(outcome.pass_seconds) & (tpot * floor <= 1 + 1e-12) & (rates > 0)
-        rows = _pareto_rows(points.slots, np.where(keep, rates, -1.0))
-        options = [self._option(role, group, points, outcome, row, (rates, tpot, prompt)) for row in rows]
-        return tuple(sorted(options, key=lambda option: -option.slots))
+        keep = np.isfinite(outcome.pass_seconds) & (figures.tpot * floor <= 1 + 1e-12)
+        rows = _pareto_rows(points.slots, np.where(keep, figures.rate, -1.0))
+        counts = outcome.split(rows)
+        return tuple(
+            self._option(points, group, int(outcome.master[row]), tuple(blocks), row, figures)
+            for row, blocks in zip(rows.tolist(), counts.tolist(), strict=True)
+        )
 
     def step_seconds(self, outcome: Outcome, n_devices: int) -> Floats:
         """Seconds between two tokens of one request: the pass, or the pipeline's round when stages overlap."""
@@ -122,33 +125,30 @@ class Catalogue:
 
     def _option(
         self,
-        role: str,
-        group: Group,
         points: RolePoints,
-        outcome: Outcome,
+        group: Group,
+        master: int,
+        counts: tuple[int, ...],
         row: int,
-        figures: tuple[Floats, Floats, Floats],
+        figures: _Figures,
     ) -> Option:
-        rate, tpot, prompt = (float(column[row]) for column in figures)
-        counts = tuple(int(n) for n in outcome.counts[row])
-        master = int(outcome.master[row])
-        handover, bare = 0.0, rate
-        if role != MIXED:
-            handover = self.handover_seconds(group, master, counts)
-            rate = min(rate, 1.0 / handover) if handover > 0 else rate
+        handover = 0.0 if points.role == MIXED else self.handover_seconds(group, master, counts)
+        bare = float(figures.rate[row])
+        seconds = points.prompt_seconds if points.role == PREFILL else points.decode_seconds
+        stages = [seconds(kind)[int(k == master), row, counts[k]] for k, kind in enumerate(group)]
         return Option(
             group=group,
-            role=role,
+            role=points.role,
             slots=int(points.slots[row]),
             micro_batch=int(points.micro_batch[row]),
             master=master,
             counts=counts,
-            bottleneck_seconds=float(outcome.bottleneck_seconds[row]),
-            pass_seconds=float(outcome.pass_seconds[row]),
-            tpot_seconds=tpot,
-            prefill_seconds=prompt,
+            bottleneck_seconds=float(max(stages)),
+            pass_seconds=float(figures.pass_seconds[row]),
+            tpot_seconds=float(figures.tpot[row]),
+            prefill_seconds=float(figures.prompt[row]),
             handover_seconds=handover,
-            requests_per_second=rate,
+            requests_per_second=min(bare, 1.0 / handover) if handover > 0 else bare,
             bare_requests_per_second=bare,
         )
 
@@ -161,21 +161,41 @@ class Catalogue:
         port = problem.nic_bytes_per_second(self.costs.kinds[group[master]].name)
         return problem.model.handoff_bytes(problem.workload.input_tokens) / port * (1.0 + share)
 
-    def _mixed(
-        self, outcome: Outcome, points: RolePoints, group: Group
-    ) -> tuple[Floats, Floats, Floats, Outcome]:
-        """Rate, worst seconds per token, prompt seconds and decode steps of a replica that does both phases."""
-        decode, prompt = _phase_outcomes(outcome, points, group)
-        step = self.step_seconds(decode, len(group))
-        stall = prompt.pass_seconds if self.serial else prompt.bottleneck_seconds
-        tokens = self.problem.workload.output_tokens
-        busy = outcome.pass_seconds if self.serial else outcome.bottleneck_seconds
-        lived = (prompt.pass_seconds + tokens * step + (points.slots - 1) * stall) / points.slots
-        rates = 1.0 / (np.maximum(busy, lived) if not self.serial else busy)
+    def _mixed(self, outcome: Outcome, points: RolePoints, group: Group) -> _Figures:
+        """A replica that does both phases: its tokens come at the worst pace that prompts of others leave."""
+        rows = np.flatnonzero(np.isfinite(outcome.pass_seconds))
+        decode, prompt = _phases(outcome, points, group, rows)
+        slots, tokens = points.slots[rows], self.problem.workload.output_tokens
+        step = decode.whole if self.serial else np.maximum(decode.whole, len(group) * decode.slowest)
+        stall = prompt.whole if self.serial else prompt.slowest
+        busy = (outcome.pass_seconds if self.serial else outcome.bottleneck_seconds)[rows]
+        lived = (prompt.whole + tokens * step + (slots - 1) * stall) / slots
         piece = stall * min(1.0, PREFILL_PIECE_TOKENS / self.problem.workload.input_tokens)
-        per_token = np.minimum((points.slots - 1) * stall / shortest_answer(self.problem), piece)
-        worst = step + np.where(points.slots > 1, per_token, 0.0)
-        return rates, worst, prompt.pass_seconds, decode
+        per_token = np.minimum((slots - 1) * stall / shortest_answer(self.problem), piece)
+        found = _Figures(*(np.full(len(points.slots), np.inf) for _ in range(4)))
+        found.rate[rows] = 1.0 / np.maximum(busy, lived)
+        found.tpot[rows] = step + per_token
+        found.prompt[rows] = prompt.whole
+        found.pass_seconds[rows] = decode.whole
+        return found
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """What follows from the best split at each operating point."""
+
+    rate: Floats
+    tpot: Floats
+    prompt: Floats
+    pass_seconds: Floats
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Seconds of a whole pass and of its slowest part, hops among them."""
+
+    whole: Floats
+    slowest: Floats
 
 
 def shortest_answer(problem: Problem) -> float:
@@ -185,34 +205,29 @@ def shortest_answer(problem: Problem) -> float:
     return max(1.0, workload.output_tokens * float(np.exp(-SHORT_ANSWER_SIGMAS * sigma - sigma**2 / 2)))
 
 
-def _phase_outcomes(outcome: Outcome, points: RolePoints, group: Group) -> tuple[Outcome, Outcome]:
+def _phases(outcome: Outcome, points: RolePoints, group: Group, rows: Ints) -> tuple[_Phase, _Phase]:
     """The same split seen as decode steps and as prompts."""
-    rows = np.arange(len(points.slots))
-    results = []
+    counts, master = outcome.split(rows), outcome.master[rows]
+    found = []
     for seconds, hop in (
         (points.decode_seconds, points.decode_hop),
         (points.prompt_seconds, points.prompt_hop),
     ):
-        passes, slowest = np.zeros(len(rows)), np.zeros(len(rows))
+        whole, slowest = np.zeros(len(rows)), np.zeros(len(rows))
         for k, kind in enumerate(group):
-            side = (outcome.master == k).astype(np.int64)
-            stage = seconds(kind)[side, rows, outcome.counts[:, k]]
-            passes, slowest = passes + stage, np.maximum(slowest, stage)
-        for position in sorted(set(outcome.master.tolist())):
-            here = outcome.master == position
+            stage = seconds(kind)[(master == k).astype(np.int64), rows, counts[:, k]]
+            whole, slowest = whole + stage, np.maximum(slowest, stage)
+        for position in sorted(set(master.tolist())) if len(group) > 1 else ():
+            here = master == position
             for a, b in points.hops_of(group, position):
-                passes = passes + np.where(here, hop(a, b), 0.0)
-                slowest = np.where(here, np.maximum(slowest, hop(a, b)), slowest)
-        results.append(Outcome(passes, slowest, outcome.master, outcome.counts))
-    return results[0], results[1]
+                whole = whole + np.where(here, hop(a, b)[rows], 0.0)
+                slowest = np.where(here, np.maximum(slowest, hop(a, b)[rows]), slowest)
+        found.append(_Phase(whole, slowest))
+    return found[0], found[1]
 
 
-def _pareto_rows(slots: np.ndarray, rates: Floats) -> list[int]:
-    """Operating points that no other one beats in both slots and rate."""
-    rows: list[int] = []
-    best = 0.0
-    for row in np.lexsort((-rates, -slots)):
-        if rates[row] > best * (1 + 1e-12):
-            rows.append(int(row))
-            best = float(rates[row])
-    return rows
+def _pareto_rows(slots: Ints, rates: Floats) -> Ints:
+    """Operating points that no other one beats in both slots and rate, most slots first."""
+    falling = np.lexsort((-rates, -slots))
+    before = np.maximum.accumulate(np.concatenate([[0.0], rates[falling][:-1]]))
+    return np.asarray(falling[rates[falling] > before * (1 + 1e-12)])

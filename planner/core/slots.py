@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ class RolePoints:
         self.star = costs.problem.policy.topology == "star"
         self.has_pairs = bool(costs.problem.pairs)
         self._seconds: dict[int, Floats] = {}
+        self._hops: dict[tuple[str, int, int], Floats] = {}
         self._slots_key = tuple(slots)
         self._batch_key = tuple(float(b) for b in micro_batch)
         self._prompt_key = (float(self.workload.input_tokens),) * len(slots)
@@ -56,10 +58,16 @@ class RolePoints:
         return self._seconds[kind]
 
     def decode_hop(self, a: int, b: int) -> Floats:
-        return self.costs.hop_seconds(a, b, self.micro_batch.astype(np.float64))
+        return self._hop(DECODE, a, b, self._batch_key)
 
     def prompt_hop(self, a: int, b: int) -> Floats:
-        return self.costs.hop_seconds(a, b, np.array(self._prompt_key))
+        return self._hop(PREFILL, a, b, self._prompt_key)
+
+    def _hop(self, phase: str, a: int, b: int, batch: tuple[float, ...]) -> Floats:
+        key = (phase, a, b) if self.has_pairs else (phase, 0, 0)
+        if key not in self._hops:
+            self._hops[key] = self.costs.hop_seconds(a, b, np.array(batch))
+        return self._hops[key]
 
     def hop(self, a: int, b: int) -> Floats:
         """Seconds of one hop between two kinds in the unit of `seconds`: [operating point]."""
@@ -90,16 +98,12 @@ class RolePoints:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The best split of a group at each operating point: [point], and `counts` [point, device]."""
+    """The best split of a group at each operating point; `split` gives its blocks: rows -> [row, device]."""
 
     pass_seconds: Floats
     bottleneck_seconds: Floats
     master: Ints
-    counts: Ints
-
-    @property
-    def fits(self) -> Floats:
-        return np.isfinite(self.pass_seconds)
+    split: Callable[[Ints], Ints]
 
 
 class SerialSplits:
@@ -111,6 +115,7 @@ class SerialSplits:
     def __init__(self, points: RolePoints) -> None:
         self.points = points
         self._chains: dict[tuple[int, Group], Floats] = {}
+        self._workers: dict[tuple[int, int], Floats] = {}
 
     def best(self, group: Group) -> Outcome | None:
         points = self.points
@@ -127,21 +132,15 @@ class SerialSplits:
         total = passes[np.arange(n_points), master]
         if not np.isfinite(total).any():
             return None
-        return self._outcome(group, total, master)
+        # The slowest stage does not matter here: the pass stands in for it.
+        return Outcome(total, total, master, lambda rows: self._split(group, master, rows))
 
-    def _outcome(self, group: Group, total: Floats, master: Ints) -> Outcome:
-        points = self.points
-        counts = np.zeros((len(total), len(group)), dtype=np.int64)
-        slowest = np.full(len(total), np.inf)
-        for position in sorted(set(master.tolist())):
-            rows = np.flatnonzero((master == position) & np.isfinite(total))
-            if len(rows):
-                counts[rows] = self._counts(group, position, rows)
-        for k, kind in enumerate(group):
-            sides = (master == k).astype(np.int64)
-            stage = points.seconds(kind)[sides, np.arange(len(total)), counts[:, k]]
-            slowest = stage if k == 0 else np.maximum(slowest, stage)
-        return Outcome(total, np.where(np.isfinite(total), slowest, np.inf), master, counts)
+    def _split(self, group: Group, master: Ints, rows: Ints) -> Ints:
+        counts = np.zeros((len(rows), len(group)), dtype=np.int64)
+        for position in sorted(set(master[rows].tolist())):
+            here = np.flatnonzero(master[rows] == position)
+            counts[here] = self._counts(group, position, rows[here])
+        return counts
 
     def _counts(self, group: Group, position: int, rows: Ints) -> Ints:
         """Walk back through the chains for the given operating points: [row, device]."""
@@ -152,28 +151,31 @@ class SerialSplits:
         taken = (self._chain(key, rest)[rows, n_blocks - 1 :: -1] + own[:, 1:]).argmin(axis=1) + 1
         columns = {position: taken}
         left = n_blocks - taken
-        for k in range(len(rest) - 1, -1, -1):
+        n = np.arange(n_blocks + 1)[None, :]
+        for k in range(len(rest) - 1, 0, -1):
             before = self._chain(key, rest[:k])[rows]
             stage = self._worker(key, rest[k])[rows]
-            n = np.arange(n_blocks + 1)[None, :]
             index = left[:, None] - n
-            reached = np.take_along_axis(before, np.maximum(index, 0), axis=1)
+            reached = before[np.arange(len(rows))[:, None], np.maximum(index, 0)]
             cost = np.where((index >= 0) & (n >= 1), reached + stage, np.inf)
             taken = cost.argmin(axis=1)
             columns[k if k < position else k + 1] = taken
             left = left - taken
+        if rest:
+            columns[0 if position else 1] = left
         return np.stack([columns[k] for k in range(len(group))], axis=1)
 
     def _master_key(self, kind: int) -> int:
         return kind if self.points.has_pairs and self.points.star else -1
 
     def _worker(self, master: int, kind: int) -> Floats:
-        points = self.points
-        if points.has_pairs and not points.star:
-            return np.asarray(points.seconds(kind)[0])
-        hops = 2 if points.star else 1
-        hop = points.hop(kind if master < 0 else master, kind)
-        return np.asarray(points.seconds(kind)[0] + hops * hop[:, None])
+        key = (master, kind)
+        if key not in self._workers:
+            points = self.points
+            hops = 2 if points.star else 0 if points.has_pairs else 1
+            hop = points.hop(kind if master < 0 else master, kind)
+            self._workers[key] = points.seconds(kind)[0] + hops * hop[:, None]
+        return self._workers[key]
 
     def _chain(self, master: int, group: Group) -> Floats:
         key = (master, group)
@@ -214,4 +216,4 @@ def overlapped_best(points: RolePoints, group: Group) -> Outcome | None:
     for position in sorted(set(found.master.tolist())):
         rows = found.master == position
         passes[rows] += _hop_sum(points, group, position)[rows]
-    return Outcome(passes, found.bottleneck_seconds, found.master, found.counts)
+    return Outcome(passes, found.bottleneck_seconds, found.master, lambda rows: found.counts[rows])
