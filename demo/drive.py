@@ -47,7 +47,7 @@ POLICY = {
     "handover": True,
     "seed": 0,
 }
-QUESTION = "What is the capital of France?"
+QUESTION = "Say hello in one short sentence."
 LOOK_SECONDS, TELL_SECONDS = 0.25, 2.0
 HOSTS_SECONDS, JOB_SECONDS, READY_SECONDS, ANSWER_SECONDS = 60.0, 900.0, 600.0, 120.0
 
