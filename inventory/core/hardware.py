@@ -28,7 +28,8 @@ def hardware_of(found: dict[str, Section]) -> dict[str, Any]:
     """Everything the probe learned about the machine; `sources` names where each number was read."""
     is_mac = text_of(found, "uname").startswith("Darwin")
     facts = _mac(found) if is_mac else _linux(found)
-    gpus = parsers.list_devices(text_of(found, "llama_devices"))
+    listed = parsers.list_devices(text_of(found, "llama_devices"))
+    gpus = [gpu for gpu in listed if gpu.total_bytes]  # BLAS and other helpers have no memory of their own
     seen_by_system = _system_cards(found)
     facts["gpus"] = [gpu.to_dict() for gpu in gpus]
     facts["system_gpus"] = [card.to_dict() for card in seen_by_system]

@@ -136,10 +136,10 @@ sub timed {
 }
 timed("P", 0);
 printf "rtt %.9f\n", timed("P", 0) for 1 .. 15;
-for (["U", "up"], ["D", "down"]) {
+for my $way (["U", "up"], ["D", "down"]) {
   my ($n, $t) = (65536, 0);
-  while ($t < 0.12 && $n < 134217728) { $n *= 4; $t = timed($_->[0], $n) }
-  printf "%s %d %.9f\n", $_->[1], $n, timed($_->[0], $n) for 1 .. 3;
+  while ($t < 0.12 && $n < 134217728) { $n *= 4; $t = timed($way->[0], $n) }
+  printf "%s %d %.9f\n", $way->[1], $n, timed($way->[0], $n) for 1 .. 3;
 }
 print $s "Q\n";
 """

@@ -12,7 +12,7 @@ from demo.hosts import DemoHost
 from inventory import services
 from inventory.models import Device
 from inventory.services import NewDevice
-from jobs.models import Job
+from jobs.models import Job, State
 from jobs.progress import Progress
 from tests.lab import threaded_hosts
 
@@ -42,7 +42,7 @@ def make_progress(transactional_db: None) -> Iterator[MakeProgress]:
     opened: list[Progress] = []
 
     def make() -> Progress:
-        progress = Progress(Job.objects.create(kind="test", label="test"))
+        progress = Progress(Job.objects.create(kind="test", label="test", state=State.RUNNING, lease="test"))
         progress.open()
         opened.append(progress)
         return progress

@@ -1,0 +1,92 @@
+"""Recorded machines into hardware and usable memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from inventory.core.hardware import hardware_of, spare_threads, usable_memory
+from tests.inventory import recordings
+from tests.inventory.recordings import Recording, sections
+
+MIB, KIB = 2**20, 2**10
+
+
+@pytest.mark.parametrize(
+    "recording, cpu, cores, system, gpu",
+    [
+        (recordings.DEBIAN_VM, "AMD EPYC", 2, "Debian GNU/Linux 12 (bookworm)", "CPU"),
+        (recordings.RTX_DESKTOP, "AMD Ryzen 7 9700X 8-Core Processor", 16, "Ubuntu 24.04.1 LTS", "CUDA0"),
+        (recordings.ROCM, "AMD Ryzen 7 9700X 8-Core Processor", 16, "Ubuntu 24.04.1 LTS", "ROCm0"),
+        (recordings.M2_MAX, "Apple M2 Max", 12, "macOS 14.6.1", "Metal"),
+        (recordings.M1_MAX_WIRED, "Apple M1 Max", 10, "macOS 15.1", "MTL0"),
+        (recordings.DGX_SPARK, "aarch64", 20, "Ubuntu 24.04.3 LTS", "CUDA0"),
+        (
+            recordings.RASPBERRY_PI,
+            "Raspberry Pi 5 Model B Rev 1.0",
+            4,
+            "Debian GNU/Linux 12 (bookworm)",
+            "CPU",
+        ),
+    ],
+)
+def test_each_machine_is_recognised(
+    recording: Recording, cpu: str, cores: int, system: str, gpu: str
+) -> None:
+    found = hardware_of(sections(recording))
+    assert (found["cpu_model"], found["cores"], found["os"]) == (cpu, cores, system)
+    assert [card["name"] for card in found["gpus"]] == ([] if gpu == "CPU" else [gpu])
+    assert found["boot_id"]
+    assert spare_threads(found) == cores - 1
+
+
+def test_a_machine_without_gpu_is_one_pool_of_ram() -> None:
+    usable = usable_memory(hardware_of(sections(recordings.DEBIAN_VM)))
+    reserve = int(0.10 * 24684092 * KIB)
+    assert usable.ram_bytes == 0
+    assert usable.gpu_bytes == 23399540 * KIB - reserve // 2
+
+
+def test_a_gpu_has_ram_beside_it_and_the_smaller_total_counts() -> None:
+    found = hardware_of(sections(recordings.RTX_DESKTOP))
+    usable = usable_memory(found)
+    assert usable.gpu_bytes == 11874 * MIB - int(0.05 * 11874 * MIB)
+    assert 50e9 < usable.ram_bytes < 65743412 * KIB
+    assert "llama-server" in usable.text
+
+
+def test_memory_that_other_programs_hold_is_not_planned_with() -> None:
+    found = hardware_of(sections(recordings.RTX_LAPTOP))
+    assert usable_memory(found).gpu_bytes == 1754 * MIB
+    assert any("battery" in warning for warning in found["warnings"])
+
+
+def test_memory_that_our_own_processes_hold_is_planned_with() -> None:
+    found = hardware_of(sections(recordings.RTX_LAPTOP | {"ours": "/proc/77/environ"}))
+    assert usable_memory(found).gpu_bytes == 5937 * MIB - 512 * MIB
+
+
+def test_unified_memory_is_one_pool_up_to_what_the_gpu_may_take() -> None:
+    small = usable_memory(hardware_of(sections(recordings.M2_MAX)))
+    wired = usable_memory(hardware_of(sections(recordings.M1_MAX_WIRED)))
+    spark = usable_memory(hardware_of(sections(recordings.DGX_SPARK)))
+    assert small.ram_bytes == wired.ram_bytes == spark.ram_bytes == 0
+    assert small.gpu_bytes < int(0.66 * 34359738368)
+    assert wired.gpu_bytes == 57344 * MIB
+    assert 100e9 < spark.gpu_bytes < 125524012 * KIB
+
+
+def test_a_card_that_llama_cpp_does_not_use_is_pointed_out() -> None:
+    found = hardware_of(sections(recordings.NO_DRIVER))
+    assert found["gpus"] == []
+    assert "does not use it" in found["warnings"][0]
+
+
+def test_a_memory_limit_of_the_container_is_the_total() -> None:
+    found = hardware_of(sections(recordings.DEBIAN_VM | {"cgroup": "max\n4294967296"}))
+    assert found["memory_total_bytes"] == 4294967296
+    assert found["sources"]["memory"] == "cgroup memory limit"
+
+
+def test_a_probe_that_says_next_to_nothing_is_no_crash() -> None:
+    found = hardware_of(sections({"uname": "FreeBSD 14.1 amd64"}))
+    assert usable_memory(found).gpu_bytes == 0
