@@ -8,20 +8,26 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
 from accounts import services
 from accounts.models import User
 from e2llm_web.navigation import MENU
+from inventory.models import Device, Link
 from jobs.models import Job, JobStep
 from tests.e2llm_web.test_home import deployment, device
+from tests.planner_app.conftest import shape
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 AXE = (Path(__file__).parent.parent / "vendor/axe-core/axe.min.js").read_text()
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-SCREENS: dict[str, ViewportSize] = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+SCREENS: dict[str, ViewportSize] = {
+    "desk": {"width": 1280, "height": 900},
+    "phone": {"width": 390, "height": 844},
+}
 PAGES = [
     *(entry.path for entries in MENU.values() for entry in entries),
     "/settings/keys/",
@@ -29,9 +35,18 @@ PAGES = [
     "/settings/audit/",
     "/settings/about/",
     "/settings/me/password/",
+    "/settings/identities/",
+    "/devices/add/",
+    "/devices/{device}/",
+    "/models/{model}/",
+    "/plans/new/",
+    "/plans/file/",
+    "/launches/new/",
+    "/deployments/{deployment}/",
     "/jobs/{job}/",
     "/no-such-page/",
 ]
+SLOW_LINK, FAST_LINK = 11.75e6, 115e6
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +61,26 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def job(admin: User) -> Job:
-    """A lab in which something is wrong, something runs, and something is written down."""
-    device(state="lost")
-    deployment("running")
+def lab(admin: User) -> dict[str, int]:
+    """Ids of a lab in which something is wrong, something runs, and something is written down."""
+    lost, running = device(state="lost", last_seen_at=timezone.now()), deployment("running")
+    other = Device.objects.create(name="box-2", host="10.0.0.2", state="online", probed_at=timezone.now())
+    running.model.shape = shape().to_dict()
+    running.model.save()
+    for source, target, speed in [(lost, other, SLOW_LINK), (other, lost, FAST_LINK)]:
+        Link.objects.create(
+            source=source,
+            target=target,
+            bytes_per_second=speed,
+            latency_seconds=3e-4,
+            method="TCP",
+            measured_at=timezone.now(),
+        )
     services.audit(admin, "device.added", "box-1")
     services.create_api_key(admin, "notebook")
-    running = Job.objects.create(kind="x", label="Measure box-1", state="running", fraction=0.4)
-    JobStep.objects.create(job=running, position=0, key="find", label="Find the model", state="done")
-    return running
+    job = Job.objects.create(kind="x", label="Measure box-1", state="running", fraction=0.4)
+    JobStep.objects.create(job=job, position=0, key="find", label="Find the model", state="done")
+    return {"device": lost.pk, "model": running.model.pk, "deployment": running.pk, "job": job.pk}
 
 
 def open_page(browser: Browser, live_server: LiveServer, user: User, screen: str, theme: Any) -> Page:
@@ -82,14 +108,16 @@ def faults(page: Page) -> list[str]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("screen", list(SCREENS))
 def test_every_page_is_readable_by_everybody(
-    browser: Browser, live_server: LiveServer, admin: User, job: Job, screen: str, theme: str
+    browser: Browser, live_server: LiveServer, admin: User, lab: dict[str, int], screen: str, theme: str
 ) -> None:
     page = open_page(browser, live_server, admin, screen, theme)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     found = {}
     for path in PAGES:
-        page.goto(live_server.url + path.format(job=job.pk), wait_until="load")
+        answer = page.goto(live_server.url + path.format(**lab), wait_until="load")
+        assert answer is not None
+        assert answer.status == (404 if "no-such" in path else 200), path
         found[path] = faults(page)
     assert {path: texts for path, texts in found.items() if texts} == {}
     assert errors == []
@@ -111,12 +139,11 @@ def test_a_theme_that_was_chosen_stays(browser: Browser, live_server: LiveServer
 
 
 def test_a_destructive_button_asks_first_and_escape_keeps_things(
-    browser: Browser, live_server: LiveServer, admin: User, job: Job
+    browser: Browser, live_server: LiveServer, admin: User, lab: dict[str, int]
 ) -> None:
     page = open_page(browser, live_server, admin, "desk", "light")
-    page.goto(f"{live_server.url}/jobs/{job.pk}/")
+    page.goto(f"{live_server.url}/jobs/{lab['job']}/")
     page.click("[data-job-cancel] button")
     assert page.is_visible("#ask")
     page.keyboard.press("Escape")
-    job.refresh_from_db()
-    assert not job.cancel_requested
+    assert not Job.objects.get(pk=lab["job"]).cancel_requested
