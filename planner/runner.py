@@ -16,6 +16,7 @@ from planner.core.problem import Problem
 from planner.core.search import SearchSettings, SearchStep, search
 from planner.models import Generation, PlanRun
 
+GENERATION_FIELDS = ["best_seconds", "mean_seconds", "bound_seconds", "evaluations"]
 GUESS_AFTER_SECONDS = 2.0
 SAVE_SECONDS = 0.25  # four messages a second at most
 
@@ -106,7 +107,10 @@ class Record:
     def _save(self) -> None:
         rows, self._unsaved = self._unsaved, []
         is_new_plan = self.best is not self._saved_plan and self.best is not None
-        Generation.objects.bulk_create(rows)
+        # A worker that was taken for dead may have written the same numbers a moment ago.
+        Generation.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=["run", "number"], update_fields=GENERATION_FIELDS
+        )
         self.run.checkpoint = self._checkpoint
         if is_new_plan and self.best is not None:
             self.run.plan, self._saved_plan = self.best.to_dict(), self.best

@@ -98,6 +98,26 @@ def test_a_wrong_field_keeps_what_was_typed(
     assert 'value="77"' in text
 
 
+@pytest.mark.parametrize(
+    "query",
+    ["model=abc", "devices=x&devices=-1", "arrival_seconds=soon", "context_tokens=99999999999999999999"],
+)
+def test_a_strange_address_opens_the_form(
+    page: Client, model: LanguageModel, devices: list[Device], query: str
+) -> None:
+    assert page.get(f"{reverse('planner:new')}?{query}").status_code == 200
+    assert page.get(f"{reverse('planner:hint')}?{query}").status_code == 200
+    assert page.get(f"{reverse('planner:workload')}?{query}").status_code == 200
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{", '{"format": NaN}', "[" * 100_000, "{}"])
+def test_a_file_that_is_no_cluster_is_refused(page: Client, text: str) -> None:
+    upload = SimpleUploadedFile("lab.json", text.encode())
+    response = page.post(reverse("planner:file"), {"cluster": upload, "method": "ga", "seed": 1})
+    assert response.status_code == 422
+    assert not PlanRun.objects.exists()
+
+
 def test_the_hint_adds_up_the_memory(page: Client, model: LanguageModel, devices: list[Device]) -> None:
     text = page.get(reverse("planner:hint"), form_data(model, devices)).content.decode()
     assert "24 × 400 MB" in text
