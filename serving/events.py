@@ -8,11 +8,13 @@ from typing import Literal, TypedDict
 import redis
 from channels.layers import get_channel_layer
 from django.conf import settings
+from redis import asyncio as redis_asyncio
 
 log = logging.getLogger(__name__)
 
 TRAFFIC_GROUP = "serving.traffic"
 ROUTES_CHANNEL = "e2llm:routes"  # any message on it makes every gateway read keys and routes again
+SUSPECTS_KEY = "e2llm:suspects"  # hash of replica id -> reason, kept until the reconciler takes it
 PUBLISH_TIMEOUT_SECONDS = 2.0
 
 
@@ -82,6 +84,26 @@ def publish_routes() -> None:
             client.publish(ROUTES_CHANNEL, "changed")
     except (redis.RedisError, OSError) as error:
         log.warning("gateways were not told about changed replicas: %s", error)
+
+
+async def note_suspect(replica: int, reason: str) -> None:
+    """Ask the reconciler to look at a replica: it may hang although its processes run."""
+    try:
+        async with redis_asyncio.Redis.from_url(settings.REDIS_URL) as client:
+            await client.hset(SUSPECTS_KEY, str(replica), reason[:300])
+    except (redis.RedisError, OSError) as error:
+        log.warning("the reconciler was not told about replica %d: %s", replica, error)
+
+
+def take_suspects() -> dict[int, str]:
+    """Replicas that failed requests since the last call, with the reasons."""
+    try:
+        with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=PUBLISH_TIMEOUT_SECONDS) as client:
+            found, _ = client.pipeline().hgetall(SUSPECTS_KEY).delete(SUSPECTS_KEY).execute()
+    except (redis.RedisError, OSError) as error:
+        log.warning("the list of suspect replicas cannot be read: %s", error)
+        return {}
+    return {int(replica): reason.decode() for replica, reason in found.items()}
 
 
 async def publish(event: TrafficEvent) -> None:

@@ -117,6 +117,7 @@ class Upkeep:
         """Tell whoever watches the processes; they may have to restart the replica."""
         log.warning("replica %d failed a request: %s", replica, reason)
         self._errand(events.publish({"type": "replica.suspect", "replica": replica, "reason": reason}))
+        self._errand(events.note_suspect(replica, reason))
 
     def _errand(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

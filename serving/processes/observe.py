@@ -28,8 +28,14 @@ class Seen:
     pid: int
     marker: str
     start_ticks: str
+    state: str
     resident_bytes: int
     command: str
+
+    @property
+    def is_stopped(self) -> bool:
+        """Frozen by a signal: it is there, and will do nothing."""
+        return self.state == "T"
 
 
 @dataclass(frozen=True)
@@ -99,9 +105,9 @@ async def observe(connection: Connection) -> Observation:
 
 
 def seen_from(line: str) -> Seen:
-    pid, marker, start_ticks, resident_kilobytes, *command = line.split(" ", 4)
+    pid, marker, start_ticks, state, resident_kilobytes, *command = line.split(" ", 5)
     return Seen(
-        int(pid), marker, start_ticks, int(resident_kilobytes or 0) * 1024, command[0] if command else ""
+        int(pid), marker, start_ticks, state, int(resident_kilobytes) * 1024, command[0] if command else ""
     )
 
 

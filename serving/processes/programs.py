@@ -31,6 +31,11 @@ group_of() {
     stat=$(cat "/proc/$1/stat" 2>/dev/null); set -- ${stat##*) }; printf '%s' "$3"
   else ps -o pgid= -p "$1" 2>/dev/null | tr -d ' '; fi
 }
+state_of() {
+  if [ "$os" = Linux ]; then
+    stat=$(cat "/proc/$1/stat" 2>/dev/null); set -- ${stat##*) }; printf '%s' "${1:-X}"
+  else ps -o stat= -p "$1" 2>/dev/null | cut -c 1; fi
+}
 resident_kilobytes() {
   if [ "$os" = Linux ]; then sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$1/status" 2>/dev/null
   else ps -o rss= -p "$1" 2>/dev/null | tr -d ' '; fi
@@ -57,7 +62,8 @@ for pid in $(marked_pids); do
     if [ "$os" = Linux ]; then command=$(tr '\0\n' '  ' <"/proc/$pid/cmdline" 2>/dev/null)
     else command=$(ps -ww -o command= -p "$pid"); fi
     command=$(printf '%s' "$command" | cut -c 1-400)
-    say process "$pid" "$marker" "$began" "$(resident_kilobytes "$pid" || echo 0)" "$command"
+    resident=$(resident_kilobytes "$pid")
+    say process "$pid" "$marker" "$began" "$(state_of "$pid")" "${resident:-0}" "$command"
   fi
 done
 say end

@@ -95,6 +95,7 @@ def stop(progress: Progress, deployment: Deployment) -> None:
     progress.step("drain", "Let running answers end")
     progress.step("stop", "Stop all processes and remove their files")
     progress.start_step("drain")
+    failure = deployment.state_reason if deployment.state == Deployment.States.FAILED else ""
     states.set_deployment(deployment, Deployment.States.STOPPING)
     began = time.monotonic()
     drain.drain(progress, deployment)
@@ -102,6 +103,8 @@ def stop(progress: Progress, deployment: Deployment) -> None:
     progress.start_step("stop")
     end(progress, deployment)
     progress.end_step("stop")
+    if failure:
+        states.set_deployment(deployment, Deployment.States.FAILED, failure)
 
 
 def shut_down(progress: Progress, deployment: Deployment) -> None:

@@ -11,15 +11,16 @@ from asgiref.sync import async_to_sync
 from django.utils import timezone
 
 from inventory.models import Device
-from inventory.remote import RemoteError, connect
+from inventory.remote import Connection, RemoteError, connect
 from jobs import services as jobs
-from jobs.models import Job
+from jobs.models import Job, State
+from serving import events
 from serving.core import backoff, startup
 from serving.core.commands import LOG_FILE
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.processes import observe
 from serving.processes.observe import Observation
-from serving.runner import states
+from serving.runner import liveness, states
 from serving.runner.operate import TASK
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ LOG_LIMIT_BYTES = 64 * 2**20
 KEPT_LOG_LINES = 60
 STEADY_AFTER = timedelta(minutes=10)
 LOOK_SECONDS = 25.0
+PASS_SECONDS = 5
+RETRY_AFTER = timedelta(minutes=1)
 UNFINISHED = (Replica.States.STARTING, Replica.States.LOADING, Replica.States.DRAINING)
 
 States = ManagedProcess.States
@@ -42,19 +45,44 @@ class Host:
 
 def reconcile() -> None:
     """One pass. Deployments that a job is changing are left to that job."""
-    busy = set(Job.objects.active().filter(kind=TASK).values_list("subject", flat=True))
-    processes = [row for row in live_processes() if row.replica.deployment.subject not in busy]
+    busy = being_changed()
     hosts: dict[int, Host] = {}
-    for row in processes:
-        assert row.device is not None, "filtered by the query"
-        hosts.setdefault(row.device.pk, Host(row.device)).processes.append(row)
+    for row in live_processes():
+        if row.replica.deployment.subject not in busy and row.device is not None:
+            hosts.setdefault(row.device.pk, Host(row.device)).processes.append(row)
     looks = async_to_sync(look_at)(list(hosts.values()))
-    for pk, host in hosts.items():
-        for row in host.processes:
-            judge(row, looks[pk])
+    busy |= being_changed()
+    rows = [
+        row for host in hosts.values() for row in host.processes if row.replica.deployment.subject not in busy
+    ]
+    for row in rows:
+        assert row.device is not None, "grouped by device"
+        judge(row, looks[row.device.pk])
+    hung = test_suspects(rows, looks)
+    busy |= being_changed()
     for deployment in Deployment.objects.exclude(state=Deployment.States.STOPPED).select_related("model"):
         if deployment.subject not in busy:
-            act(deployment)
+            act(deployment, hung)
+
+
+def being_changed() -> set[str]:
+    return set(Job.objects.active().filter(kind=TASK).values_list("subject", flat=True))
+
+
+def test_suspects(rows: list[ManagedProcess], looks: dict[int, Look]) -> dict[int, str]:
+    """Ready replicas that make no token any more, among those with a reason to ask."""
+    accused = set(events.take_suspects())
+    for row in rows:
+        look = looks[row.device_id or 0]
+        seen = (
+            None
+            if isinstance(look, RemoteError)
+            else look.find(row.marker, row.pid, row.start_ticks, row.boot_id)
+        )
+        if row.state == States.UNKNOWN or (seen is not None and seen.is_stopped):
+            accused.add(row.replica_id)
+    ready = list(Replica.objects.filter(pk__in=accused, state=Replica.States.READY))
+    return async_to_sync(liveness.hung)(ready)
 
 
 def live_processes() -> list[ManagedProcess]:
@@ -68,14 +96,7 @@ async def look_at(hosts: list[Host]) -> dict[int, Look]:
     async def one(host: Host) -> Look:
         try:
             async with asyncio.timeout(LOOK_SECONDS), connect(host.device) as connection:
-                seen = await observe.observe(connection)
-                for row in host.processes:
-                    path = f"{row.run_folder}/{LOG_FILE}"
-                    if seen.find(row.marker, row.pid, row.start_ticks, row.boot_id) is None:
-                        row.exit_reason = await observe.log_tail(connection, path, KEPT_LOG_LINES)
-                    else:
-                        await observe.trim_log(connection, path, LOG_LIMIT_BYTES)
-                return seen
+                return await look_closely(connection, host)
         except RemoteError as error:
             return error
         except TimeoutError:
@@ -83,6 +104,19 @@ async def look_at(hosts: list[Host]) -> dict[int, Look]:
 
     looks = await asyncio.gather(*(one(host) for host in hosts))
     return {host.device.pk: look for host, look in zip(hosts, looks, strict=True)}
+
+
+async def look_closely(connection: Connection, host: Host) -> Observation:
+    """The processes, the last words of those that are gone, and once a minute a look at the size of the logs."""
+    seen = await observe.observe(connection)
+    trims = timezone.now().second < PASS_SECONDS
+    for row in host.processes:
+        path = f"{row.run_folder}/{LOG_FILE}"
+        if seen.find(row.marker, row.pid, row.start_ticks, row.boot_id) is None:
+            row.exit_reason = await observe.log_tail(connection, path, KEPT_LOG_LINES)
+        elif trims:
+            await observe.trim_log(connection, path, LOG_LIMIT_BYTES)
+    return seen
 
 
 def judge(process: ManagedProcess, look: Look) -> None:
@@ -97,10 +131,11 @@ def judge(process: ManagedProcess, look: Look) -> None:
         states.note_ended(process, States.EXITED, f"{reason}\n\n{process.exit_reason}".strip())
 
 
-def act(deployment: Deployment) -> None:
+def act(deployment: Deployment, hung: dict[int, str]) -> None:
     """Start the one job that brings the deployment nearer to what is wanted, if there is anything to do."""
     if deployment.wanted == Deployment.Wanted.STOPPED:
-        if states.left_on_hosts().filter(replica__deployment=deployment).exclude(device=None).exists():
+        left = states.left_on_hosts().filter(replica__deployment=deployment).exclude(device=None)
+        if left.exists() and not failed_lately(deployment):
             start(deployment, {"action": "stop"}, f"Stop {deployment}")
         return
     replicas = list(deployment.replicas.all())
@@ -108,7 +143,7 @@ def act(deployment: Deployment) -> None:
         start(deployment, {"action": "deploy"}, f"Start {deployment} again")
         return
     for replica in replicas:
-        watch(replica)
+        watch(replica, hung.get(replica.pk, ""))
     states.settle(deployment)
     for replica in replicas:
         if replica.state == Replica.States.FAILED and may_restart(replica):
@@ -118,8 +153,16 @@ def act(deployment: Deployment) -> None:
             return
 
 
-def watch(replica: Replica) -> None:
-    """A replica with a dead member is down as a whole; one with a silent host says so."""
+def failed_lately(deployment: Deployment) -> bool:
+    """Whether the last job of this deployment failed so recently that trying again would only repeat it."""
+    last = Job.objects.about(deployment.subject).filter(kind=TASK).first()
+    if last is None or last.state != State.FAILED or last.ended_at is None:
+        return False
+    return timezone.now() - last.ended_at < RETRY_AFTER
+
+
+def watch(replica: Replica, hangs: str) -> None:
+    """A replica with a dead or hung member is down as a whole; one with a silent host says so."""
     latest = newest(list(replica.processes.select_related("device").order_by("pk")))
     dead = [process for process in latest if process.state == States.EXITED]
     if replica.state == Replica.States.READY and dead:
@@ -127,6 +170,8 @@ def watch(replica: Replica) -> None:
         reason = f"{dead[0].device}: {dead[0].get_kind_display()} ended: {cause}"
         states.set_replica(replica, Replica.States.FAILED, reason)
         return
+    if replica.state == Replica.States.READY and hangs:
+        states.set_replica(replica, Replica.States.FAILED, f"{hangs} A worker or the link to it hangs.")
     if replica.state in UNFINISHED:
         states.set_replica(replica, Replica.States.FAILED, "What was being done to it was interrupted.")
     if replica.state != Replica.States.READY:

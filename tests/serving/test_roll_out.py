@@ -96,6 +96,21 @@ def test_death_of_a_worker_restarts_its_whole_replica(laboratory: Laboratory) ->
     assert not Path(worker.run_folder).exists()
 
 
+def test_frozen_worker_is_found_and_its_replica_restarted(laboratory: Laboratory) -> None:
+    deployment = laboratory.deploy(laboratory.split())
+    worker = ManagedProcess.objects.get(kind=ManagedProcess.Kinds.WORKER)
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    reconcile.reconcile()
+    replica = deployment.replicas.get()
+    assert replica.state == Replica.States.FAILED
+    assert "hangs" in replica.state_reason
+    laboratory.work()
+    replica.refresh_from_db()
+    assert replica.state == Replica.States.READY
+    assert not is_alive(worker)
+
+
 def test_new_plan_that_does_not_fit_beside_replaces_the_old_one_first(laboratory: Laboratory) -> None:
     first = laboratory.deploy(laboratory.single())
     second = laboratory.deploy(laboratory.single())
