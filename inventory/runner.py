@@ -41,6 +41,10 @@ def scan_job(job_id: int) -> None:
     _execute(job_id, lambda params, progress: library.scan(_devices(params), progress))
 
 
+def copy_job(job_id: int) -> None:
+    _execute(job_id, _copy)
+
+
 def profile_job(job_id: int) -> None:
     _execute(job_id, _profile)
 
@@ -141,6 +145,10 @@ async def _beat(devices: Sequence[Device]) -> list[str | RemoteError]:
 def _execute(job_id: int, work: Callable[[dict[str, Any], Progress], Any]) -> None:
     params = Job.objects.values_list("params", flat=True).get(pk=job_id)
     jobs.execute(job_id, lambda progress: work(params, progress))
+
+
+def _copy(params: dict[str, Any], progress: Progress) -> None:
+    library.copy_model(LanguageModel.objects.get(pk=params["model"]), _device(params), progress)
 
 
 def _profile(params: dict[str, Any], progress: Progress) -> None:

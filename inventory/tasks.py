@@ -18,6 +18,11 @@ def scan_models(job_id: int) -> None:
     runner.scan_job(job_id)
 
 
+@shared_task(name="inventory.copy_model", ignore_result=True)
+def copy_model(job_id: int) -> None:
+    runner.copy_job(job_id)
+
+
 @shared_task(name="inventory.profile_devices", ignore_result=True)
 def profile_devices(job_id: int) -> None:
     runner.profile_job(job_id)

@@ -19,6 +19,7 @@ urlpatterns = [
     path("models/", language_models.index, name="models"),
     path("models/scan/", language_models.scan, name="models_scan"),
     path("models/<int:model_id>/", language_models.detail, name="model"),
+    path("models/<int:model_id>/copy/", language_models.copy, name="model_copy"),
     path("profiles/", profiles.index, name="profiles"),
     path("profiles/start/", profiles.start, name="profiles_start"),
     path("profiles/<int:profile_id>/", profiles.detail, name="profile"),

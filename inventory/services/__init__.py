@@ -17,7 +17,7 @@ from inventory.services.registration import (
     look_up,
     register_device,
 )
-from inventory.services.work import heartbeat, start_links, start_probe, start_profile, start_scan
+from inventory.services.work import heartbeat, start_copy, start_links, start_probe, start_profile, start_scan
 
 __all__ = [
     "NewDevice",
@@ -33,6 +33,7 @@ __all__ = [
     "remove_device",
     "set_maintenance",
     "settle",
+    "start_copy",
     "start_links",
     "start_probe",
     "start_profile",

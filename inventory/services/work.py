@@ -29,6 +29,12 @@ def start_scan(devices: Sequence[Device], user: User | None) -> Job:
     return jobs.start("inventory.scan_models", params, user, label="Look for models", subject="models")
 
 
+def start_copy(model: LanguageModel, device: Device, user: User | None) -> Job:
+    params = {"model": model.pk, "device": device.pk}
+    label = f"Copy {model.name} to {device.name}"[:200]
+    return jobs.start("inventory.copy_model", params, user, label=label, subject=f"copy:{device.pk}")
+
+
 def start_profile(
     devices: Sequence[Device], model: LanguageModel, user: User | None, *, thorough: bool
 ) -> Job:

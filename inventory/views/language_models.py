@@ -49,9 +49,35 @@ def detail(request: HttpRequest, model_id: int) -> HttpResponse:
         "contexts": CONTEXTS,
         "kv_bytes": sum(block.kv_bytes(tokens, full_cache=False) for block in shape.blocks),
         "kv_full_bytes": sum(block.kv_bytes(tokens, full_cache=True) for block in shape.blocks),
+        "targets": Device.objects.filter(probed_at__isnull=False).exclude(model_files__model=model),
+        "jobs": _copy_jobs(model),
         "profiles": model.profiles.current().select_related("device"),
     }
     return render(request, "inventory/model.html", context)
+
+
+def _copy_jobs(model: LanguageModel) -> list[Job]:
+    """Copies of this model under way, and the latest that failed."""
+    jobs = Job.objects.filter(kind="inventory.copy_model", params__model=model.pk).select_related(
+        "started_by"
+    )
+    latest: dict[str, Job] = {}
+    for job in jobs[:50]:
+        latest.setdefault(job.subject, job)
+    return [job for job in latest.values() if job.state != State.SUCCEEDED]
+
+
+@require_POST
+@operator_required
+def copy(request: HttpRequest, model_id: int) -> HttpResponse:
+    model = get_object_or_404(LanguageModel, pk=model_id)
+    asked = request.POST.get("device", "")
+    device = get_object_or_404(Device, pk=int(asked) if asked.isdigit() else 0, probed_at__isnull=False)
+    try:
+        services.start_copy(model, device, person(request))
+    except AlreadyRunning as error:
+        messages.info(request, str(error))
+    return redirect("inventory:model", model.pk)
 
 
 @require_POST

@@ -10,7 +10,9 @@ from django.conf import settings as site
 
 from demo.hosts import DemoHost
 from inventory import library
+from inventory.library import finding
 from inventory.models import Device, LanguageModel, ModelFile
+from jobs.core.errors import JobFailed
 from tests.inventory import tiny_models as tiny
 from tests.inventory.conftest import MakeProgress, register
 from tests.inventory.tiny_models import Tiny
@@ -108,9 +110,40 @@ def test_the_servers_library_is_looked_through(make_progress: MakeProgress) -> N
         path.unlink()
 
 
+def test_a_model_is_copied_with_its_hash_checked_and_goes_on_where_it_stopped(
+    device: Device, models: Path, lab: list[DemoHost], make_progress: MakeProgress
+) -> None:
+    other = register(lab[1])
+    source = Tiny("llama").write(models / "a b.gguf")
+    library.scan([device], make_progress(), with_library=False)
+    model = LanguageModel.objects.get()
+    begun = lab[1].home / "models" / "a b.gguf.part"
+    begun.parent.mkdir()
+    begun.write_bytes(source.read_bytes()[:100_000])
+    copied = library.copy_model(model, other, make_progress())
+    assert Path(copied.path).read_bytes() == source.read_bytes()
+    assert not begun.exists()
+    assert model.files.count() == 2
+    assert library.copy_model(model, other, make_progress()).pk == copied.pk
+
+
+def test_a_copy_that_differs_is_thrown_away(
+    device: Device, models: Path, lab: list[DemoHost], make_progress: MakeProgress
+) -> None:
+    other = register(lab[1])
+    Tiny("llama").write(models / "a.gguf")
+    library.scan([device], make_progress(), with_library=False)
+    begun = lab[1].home / "models" / "a.gguf.part"
+    begun.parent.mkdir()
+    begun.write_bytes(b"something else " * 1000)
+    with pytest.raises(JobFailed, match="differs from"):
+        library.copy_model(LanguageModel.objects.get(), other, make_progress())
+    assert list(begun.parent.iterdir()) == []
+
+
 def test_a_split_model_is_one_file_with_all_bytes() -> None:
     sizes = {f"/m/big-0000{number}-of-00003.gguf": 100 for number in (1, 2, 3)} | {"/m/small.gguf": 7}
-    found = [file for path in sizes if (file := library._with_shards(path, sizes))]
+    found = [file for path in sizes if (file := finding._with_shards(path, sizes))]
     assert [(file.path, file.size_bytes, len(file.shards)) for file in found] == [
         ("/m/big-00001-of-00003.gguf", 300, 3),
         ("/m/small.gguf", 7, 1),
