@@ -1,11 +1,13 @@
 from django.urls import path
 
-from serving.views import deployments, launches, playground, traffic
+from serving.views import deployments, launches, orphans, playground, traffic
 
 app_name = "serving"
 urlpatterns = [
     path("deployments/", deployments.index, name="index"),
     path("deployments/deploy/", deployments.deploy, name="deploy"),
+    path("deployments/left-over/", orphans.index, name="orphans"),
+    path("deployments/left-over/stop/", orphans.stop, name="orphan_stop"),
     path("deployments/<int:deployment_id>/", deployments.detail, name="detail"),
     path("deployments/<int:deployment_id>/live/", deployments.live, name="live"),
     path("deployments/<int:deployment_id>/stop/", deployments.stop, name="stop"),

@@ -1,0 +1,40 @@
+"""Processes with our mark that no deployment knows."""
+
+from __future__ import annotations
+
+from asgiref.sync import async_to_sync
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.services import operator_required
+from inventory.models import Device
+from inventory.remote import RemoteError
+from serving.services import orphans
+from serving.services.orphans import NotAnOrphan
+from serving.views.deployments import person
+
+
+@require_GET
+@operator_required
+def index(request: HttpRequest) -> HttpResponse:
+    """Look at every device now; asked for by a person, since it takes seconds when one is silent."""
+    found = async_to_sync(orphans.find)(orphans.reachable_devices(), orphans.managed_markers())
+    return render(request, "serving/_orphans.html", {"found": found})
+
+
+@require_POST
+@operator_required
+def stop(request: HttpRequest) -> HttpResponse:
+    device = get_object_or_404(Device.objects.select_related("identity"), pk=request.POST.get("device", ""))
+    marker = request.POST.get("marker", "")
+    try:
+        orphans.check(marker)
+        async_to_sync(orphans.stop)(device, marker)
+    except (NotAnOrphan, RemoteError) as error:
+        messages.error(request, str(error))
+        return redirect("serving:index")
+    orphans.note_stopped(device, marker, person(request))
+    messages.success(request, f"The process {marker} on {device} was stopped and its files removed.")
+    return redirect("serving:index")
