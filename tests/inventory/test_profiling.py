@@ -1,0 +1,158 @@
+"""Profiling on real hosts: cancel, faults, what is left behind."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from demo.hosts import DemoHost
+from inventory import library, profiling, runner, services
+from inventory.core.model_shape import ModelShape
+from inventory.models import Device, LanguageModel, Profile
+from inventory.profiling.launches import benches, launches_for
+from inventory.profiling.settings import QUICK
+from jobs import services as jobs
+from jobs.core.errors import JobFailed
+from jobs.models import Job, State
+from tests.conftest import wait_until
+from tests.inventory.conftest import MakeProgress, register
+from tests.inventory.test_whole_path import left_behind
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SHORT = replace(QUICK, micro_batches=(1, 2), prompts=(32, 64), min_rounds=1, max_rounds=1)
+
+
+@pytest.fixture
+def devices(lab: list[DemoHost], small_model: Path, make_progress: MakeProgress) -> list[Device]:
+    """Two probed devices; the first holds the model."""
+    place = lab[0].home / "models"
+    place.mkdir()
+    shutil.copy(small_model, place / "small.gguf")
+    found = [register(host) for host in lab[:2]]
+    for device in found:
+        runner.probe_device(device, make_progress())
+    library.scan(found, make_progress(), with_library=False)
+    return found
+
+
+def test_a_device_without_the_file_is_timed_too(
+    devices: list[Device], lab: list[DemoHost], make_progress: MakeProgress
+) -> None:
+    model = LanguageModel.objects.get()
+    made = profiling.profile(devices, model, make_progress(), grid=SHORT)
+    assert [profile.device for profile in made] == devices
+    assert left_behind(lab) == []
+    again = profiling.profile(devices[:1], model, make_progress(), grid=SHORT)
+    assert again[0].version == 2
+    assert Profile.objects.current().count() == 2
+
+
+def test_one_machine_is_timed_once_when_that_is_asked_for(
+    devices: list[Device], make_progress: MakeProgress
+) -> None:
+    made = profiling.profile(
+        devices, LanguageModel.objects.get(), make_progress(), grid=SHORT, reuse_same_machine=True
+    )
+    assert made[0].tables == made[1].tables
+    assert made[1].made_under["measured_on"] == devices[0].name
+    assert "measured_on" not in made[0].made_under
+
+
+def test_cancel_leaves_nothing_on_the_host(devices: list[Device], lab: list[DemoHost]) -> None:
+    job = services.start_profile(devices, LanguageModel.objects.get(), None, thorough=True)
+    worker = threading.Thread(target=runner.profile_job, args=(job.pk,))
+    worker.start()
+    wait_until(lambda: "Timing" in Job.objects.get(pk=job.pk).message, "the timing has begun")
+    jobs.cancel(Job.objects.get(pk=job.pk))
+    worker.join(60)
+    assert Job.objects.get(pk=job.pk).state == State.CANCELLED
+    assert left_behind(lab) == []
+    assert not Profile.objects.exists()
+
+
+def test_a_server_that_does_not_start_is_named_with_its_last_words(
+    devices: list[Device], lab: list[DemoHost], make_progress: MakeProgress
+) -> None:
+    broken = lab[0].folder / "broken"
+    broken.write_text("#!/bin/sh\necho 'CUDA error: out of memory' >&2\nexit 7\n")
+    broken.chmod(0o755)
+    devices[0].llama = devices[0].llama | {"server_path": str(broken)}
+    with pytest.raises(JobFailed, match="exit status 7\nCUDA error: out of memory"):
+        profiling.profile(devices[:1], LanguageModel.objects.get(), make_progress(), grid=SHORT)
+    assert left_behind(lab) == []
+
+
+def test_a_file_that_changed_is_not_profiled(
+    devices: list[Device], lab: list[DemoHost], make_progress: MakeProgress
+) -> None:
+    path = lab[0].home / "models" / "small.gguf"
+    content = bytearray(path.read_bytes())
+    content[-100:] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(JobFailed, match="has changed since it was found"):
+        profiling.profile(devices[:1], LanguageModel.objects.get(), make_progress(), grid=SHORT)
+
+
+def test_another_build_makes_a_profile_stale(devices: list[Device], make_progress: MakeProgress) -> None:
+    made = profiling.profile(devices[:1], LanguageModel.objects.get(), make_progress(), grid=SHORT)[0]
+    assert profiling.stale_reason(devices[0], made) == ""
+    devices[0].llama = devices[0].llama | {"sha256": "f" * 64}
+    assert "another llama.cpp build" in profiling.stale_reason(devices[0], made)
+
+
+def test_a_gpu_with_ram_beside_it_is_timed_in_both_pools() -> None:
+    shape = ModelShape.from_dict({**EMPTY_SHAPE, "blocks": [DENSE_BLOCK] * 8})
+    device = Device(ram_usable_bytes=10**10, hardware={"gpus": [{"name": "CUDA0"}], "cores": 8})
+    assert [bench.pool for bench in benches(device, shape)] == ["gpu", "cpu"]
+    experts = ModelShape.from_dict({**EMPTY_SHAPE, "blocks": [DENSE_BLOCK | {"resident_bytes": 10}] * 8})
+    assert "-ot" in benches(device, experts)[1].flags
+    device.ram_usable_bytes = 0
+    assert [bench.pool for bench in benches(device, shape)] == ["gpu"]
+
+
+def test_only_flags_that_the_build_knows_are_used() -> None:
+    shape = ModelShape.from_dict({**EMPTY_SHAPE, "blocks": [DENSE_BLOCK] * 8})
+    device = Device(
+        hardware={"gpus": [], "cores": 4},
+        llama={"server_path": "/x", "flags": ["--no-webui", "-ctxcp", "-fit"]},
+    )
+    argv = launches_for(device, shape, QUICK, {2: "/a", 6: "/b"}, [1, 2])[1].argv
+    assert argv[:3] == ("/x", "-m", "/b")
+    assert "--no-webui" in argv and "-kvu" not in argv and "--no-ui" not in argv
+    assert argv[argv.index("-fit") + 1] == "off" and argv[argv.index("-t") + 1] == "3"
+
+
+DENSE_BLOCK = {
+    "kind": "full",
+    "tensor_bytes": {},
+    "size_bytes": 100,
+    "resident_bytes": 0,
+    "kv_bytes_per_token": 4,
+    "window_tokens": None,
+    "state_bytes": 0,
+}
+EMPTY_SHAPE = {
+    "architecture": "llama",
+    "name": "x",
+    "quantisation": "F16",
+    "embedding_length": 8,
+    "output_bytes": 8,
+    "embedding_bytes": 8,
+    "vocabulary": 8,
+    "context_train": 8,
+    "has_chat_template": True,
+    "shards": 1,
+    "file_bytes": 8,
+    "weight_bytes": 8,
+    "parameters": 8,
+    "experts": 0,
+    "experts_used": 0,
+    "is_tied": False,
+    "is_mla": False,
+    "feed_forward_length": 8,
+    "notes": [],
+}
