@@ -46,13 +46,19 @@ def devices_by_name(plan: dict[str, Any], device_ids: dict[str, int]) -> dict[st
 
 
 def model_file(deployment: Deployment, device: Device) -> ModelFile:
-    file = ModelFile.objects.filter(model=deployment.model, device=device).order_by("-seen_at").first()
+    files = ModelFile.objects.filter(model=deployment.model, device=device).select_related("model")
+    file = files.order_by("-seen_at").first()
     if file is None:
         raise BadLaunch(
             f"{device} is to be a master but has no copy of {deployment.model}. "
             "Copy the model there on the model's page, then deploy again."
         )
     return file
+
+
+def first_file_bytes(file: ModelFile) -> int:
+    """Size of the file at the path; 0 when the model is split over several and only their sum is known."""
+    return file.size_bytes if file.model.shape["shards"] <= 1 else 0
 
 
 def address_of(device: Device) -> str:

@@ -27,15 +27,9 @@ class Deployment(models.Model):
         STOPPED = "stopped", "Stopped"
         FAILED = "failed", "Failed"
 
-    plan_run = models.ForeignKey(
-        PlanRun, null=True, on_delete=models.SET_NULL, related_name="deployments"
-    )
-    model = models.ForeignKey(
-        LanguageModel, on_delete=models.PROTECT, related_name="deployments"
-    )
-    name = models.CharField(
-        max_length=200, help_text="how the endpoint names the model"
-    )
+    plan_run = models.ForeignKey(PlanRun, null=True, on_delete=models.SET_NULL, related_name="deployments")
+    model = models.ForeignKey(LanguageModel, on_delete=models.PROTECT, related_name="deployments")
+    name = models.CharField(max_length=200, help_text="how the endpoint names the model")
     plan = models.JSONField(help_text="e2llm-plan/1, frozen")
     cluster = models.JSONField(help_text="e2llm-cluster/1, frozen")
     wanted = models.CharField(max_length=16, choices=Wanted, default=Wanted.RUNNING)
@@ -43,9 +37,7 @@ class Deployment(models.Model):
     state_reason = models.TextField(blank=True)
     context_tokens = models.PositiveIntegerField(help_text="context of one slot")
     handover_on = models.BooleanField(default=True)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL
-    )
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
 
@@ -77,9 +69,7 @@ class Replica(models.Model):
         FAILED = "failed", "Failed"
         STOPPED = "stopped", "Stopped"
 
-    deployment = models.ForeignKey(
-        Deployment, on_delete=models.CASCADE, related_name="replicas"
-    )
+    deployment = models.ForeignKey(Deployment, on_delete=models.CASCADE, related_name="replicas")
     index = models.PositiveSmallIntegerField(help_text="position in the plan")
     role = models.CharField(max_length=8, choices=Roles)
     slots = models.PositiveSmallIntegerField()
@@ -95,11 +85,7 @@ class Replica(models.Model):
 
     class Meta:
         ordering = ["deployment", "index"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["deployment", "index"], name="one_replica_per_index"
-            )
-        ]
+        constraints = [models.UniqueConstraint(fields=["deployment", "index"], name="one_replica_per_index")]
 
     def __str__(self) -> str:
         return f"{self.get_role_display()} {self.index + 1} of {self.deployment}"
@@ -107,10 +93,7 @@ class Replica(models.Model):
     @property
     def label(self) -> str:
         """Short name on charts and in answers: role letter, number and devices, such as `D2 (box-1, box-2)`."""
-        devices = [
-            stage["device"]
-            for stage in self.deployment.plan["replicas"][self.index]["stages"]
-        ]
+        devices = [stage["device"] for stage in self.deployment.plan["replicas"][self.index]["stages"]]
         return f"{self.role[0].upper()}{self.index + 1} ({', '.join(devices)})"
 
 
@@ -129,12 +112,8 @@ class ManagedProcess(models.Model):
         STOPPED = "stopped", "Stopped"
         UNKNOWN = "unknown", "Host not reachable"
 
-    replica = models.ForeignKey(
-        Replica, on_delete=models.CASCADE, related_name="processes"
-    )
-    device = models.ForeignKey(
-        Device, null=True, on_delete=models.SET_NULL, related_name="processes"
-    )
+    replica = models.ForeignKey(Replica, on_delete=models.CASCADE, related_name="processes")
+    device = models.ForeignKey(Device, null=True, on_delete=models.SET_NULL, related_name="processes")
     kind = models.CharField(max_length=8, choices=Kinds)
     marker = models.CharField(
         max_length=32,
@@ -151,12 +130,8 @@ class ManagedProcess(models.Model):
     )
     boot_id = models.CharField(max_length=64, blank=True)
     state = models.CharField(max_length=16, choices=States, default=States.WANTED)
-    exit_reason = models.TextField(
-        blank=True, help_text="exit status and last log lines"
-    )
-    measured = models.JSONField(
-        default=dict, help_text="buffer sizes read back from the load log"
-    )
+    exit_reason = models.TextField(blank=True, help_text="exit status and last log lines")
+    measured = models.JSONField(default=dict, help_text="buffer sizes read back from the load log")
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 
@@ -190,9 +165,7 @@ class Launch(models.Model):
     workload = models.JSONField(help_text="workload part of the cluster file")
     policy = models.JSONField(help_text="policy part of the cluster file")
     stage = models.CharField(max_length=16, choices=Stages, default=Stages.PREPARING)
-    deploys_unasked = models.BooleanField(
-        default=False, help_text="the confirm was given at the start"
-    )
+    deploys_unasked = models.BooleanField(default=False, help_text="the confirm was given at the start")
     plan_run = models.ForeignKey(PlanRun, null=True, on_delete=models.SET_NULL)
     deployment = models.ForeignKey(Deployment, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -218,9 +191,7 @@ class RequestSample(models.Model):
         FALLBACK = "fallback", "Fell back to a plain prompt"
 
     request_id = models.CharField(max_length=40, unique=True)
-    deployment = models.ForeignKey(
-        Deployment, null=True, on_delete=models.SET_NULL, related_name="requests"
-    )
+    deployment = models.ForeignKey(Deployment, null=True, on_delete=models.SET_NULL, related_name="requests")
     api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL)
     received_at = models.DateTimeField(db_index=True)
     outcome = models.CharField(max_length=16, choices=Outcomes)
@@ -230,25 +201,17 @@ class RequestSample(models.Model):
     prefill_replica = models.ForeignKey(
         Replica, null=True, on_delete=models.SET_NULL, related_name="prefilled"
     )
-    decode_replica = models.ForeignKey(
-        Replica, null=True, on_delete=models.SET_NULL, related_name="decoded"
-    )
-    handover = models.CharField(
-        max_length=16, choices=Handovers, default=Handovers.NONE
-    )
+    decode_replica = models.ForeignKey(Replica, null=True, on_delete=models.SET_NULL, related_name="decoded")
+    handover = models.CharField(max_length=16, choices=Handovers, default=Handovers.NONE)
     handover_error = models.CharField(max_length=300, blank=True)
     handover_bytes = models.BigIntegerField(null=True)
     prompt_tokens = models.PositiveIntegerField(null=True)
     cached_tokens = models.PositiveIntegerField(null=True)
     output_tokens = models.PositiveIntegerField(null=True)
     queued_seconds = models.FloatField(null=True, help_text="until a slot was bound")
-    prefill_seconds = models.FloatField(
-        null=True, help_text="prompt processing on the prefill replica"
-    )
+    prefill_seconds = models.FloatField(null=True, help_text="prompt processing on the prefill replica")
     handover_seconds = models.FloatField(null=True, help_text="save, move and restore")
-    first_token_seconds = models.FloatField(
-        null=True, help_text="received to first token: TTFT"
-    )
+    first_token_seconds = models.FloatField(null=True, help_text="received to first token: TTFT")
     total_seconds = models.FloatField(help_text="received to last byte")
 
     class Meta:
@@ -275,12 +238,8 @@ class TrafficSample(models.Model):
     waiting = models.PositiveIntegerField(help_text="requests in the queue")
     running = models.PositiveIntegerField()
     slots = models.PositiveIntegerField()
-    output_tokens = models.PositiveIntegerField(
-        help_text="tokens sent since the sample before"
-    )
-    replicas = models.JSONField(
-        default=list, help_text="[{replica, waiting, running, slots}]"
-    )
+    output_tokens = models.PositiveIntegerField(help_text="tokens sent since the sample before")
+    replicas = models.JSONField(default=list, help_text="[{replica, waiting, running, slots}]")
 
     class Meta:
         ordering = ["-at"]
@@ -294,3 +253,21 @@ class TrafficSample(models.Model):
             "output_tokens": self.output_tokens,
             "replicas": self.replicas,
         }
+
+
+class Conversation(models.Model):
+    """A chat of the playground, readable by its owner alone."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="conversations")
+    title = models.CharField(max_length=80)
+    messages = EncryptedTextField(
+        help_text="JSON: [{role, content}], encrypted because people confide in a chat"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-updated_at"]
+
+    def __str__(self) -> str:
+        return self.title

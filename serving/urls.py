@@ -26,4 +26,6 @@ urlpatterns = [
     path("traffic/workload/", traffic.workload, name="workload"),
     path("playground/", playground.index, name="playground"),
     path("playground/ask/", playground.ask, name="ask"),
+    path("playground/keep/", playground.keep, name="keep"),
+    path("playground/<int:conversation_id>/forget/", playground.forget, name="forget"),
 ]

@@ -32,7 +32,10 @@ class Started:
 async def preflight(
     connection: Connection, device: str, program: str, model_path: str, model_bytes: int
 ) -> None:
-    """Refuse, before anything is started, a program or model file that is not what we know of the host."""
+    """Refuse, before anything is started, a program or model file that is not what we know of the host.
+
+    `model_bytes` of 0: only that the file is there.
+    """
     found = dict(answers(await run_program(connection, programs.PREFLIGHT, [program, model_path])))
     if found["program"] != "ok":
         cause = "is not there" if found["program"] == "missing" else "may not be executed"
@@ -46,7 +49,7 @@ async def preflight(
         raise StartRefused(
             f"{device}: the model file {model_path} {cause}. Scan the device for models, or copy it there."
         )
-    if int(found["model"]) != model_bytes:
+    if model_bytes and int(found["model"]) != model_bytes:
         raise StartRefused(
             f"{device}: the model file {model_path} has {found['model']} bytes, expected {model_bytes}. "
             "It changed or is incomplete: copy it there again."

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 from django.db.models import Q
 from django.utils import timezone
@@ -21,7 +20,7 @@ from jobs.core.errors import JobFailed
 from jobs.progress import Progress
 from planner.core.errors import BadDocument, NoFeasiblePlan
 from planner.core.problem import Problem
-from planner.from_inventory import CannotPlan, cluster_of, with_kinds
+from planner.from_inventory import CannotPlan, cluster_of
 from planner.models import PlanRun
 from planner.runner import plan_inline
 from planner.services import record_run
@@ -120,16 +119,16 @@ async def probe_all(devices: list[Device]) -> list[tuple[Device, Probed | Remote
 
 
 def find_files(progress: Progress, found: Launch, devices: list[Device]) -> str | None:
-    """A master needs the file; look for it where no copy is known."""
-    known = ModelFile.objects.filter(model=found.model, device__in=devices)
-    if known.values("device").distinct().count() == len(devices):
+    """Look where copies of the model lie; a master without one gets it copied when the plan is deployed."""
+    known = ModelFile.objects.filter(model=found.model)
+    if known.filter(device__in=devices).values("device").distinct().count() == len(devices):
         return None
-    library.scan(devices, progress, with_library=False)
-    names = sorted({str(file.device) for file in known.all()})
+    library.scan(devices, progress)
+    names = sorted({str(file.device or "the library of this server") for file in known.all()})
     if not names:
         raise JobFailed(
-            f"None of the devices has a copy of {found.model}. Copy it to one of them on the model's page; "
-            "a master reads it from its own disk."
+            f"No copy of {found.model} is left, neither on the devices nor in the library of this server. "
+            "Put the file back, or choose another model."
         )
     return f"on {', '.join(names)}"
 
@@ -164,23 +163,10 @@ def plan(progress: Progress, found: Launch, devices: list[Device]) -> str | None
 
 
 def begin_run(found: Launch, devices: list[Device]) -> PlanRun:
-    cluster = masters_with_files(
-        cluster_of(found.model, devices, found.workload, found.policy), found, devices
-    )
+    cluster = cluster_of(found.model, devices, found.workload, found.policy)
     ids = {device.name: device.pk for device in devices}
     method, seed = PlanRun.Methods.AUTO, int(found.policy.get("seed", 0))
     return record_run(found.job, cluster, method, seed, found.model, ids)
-
-
-def masters_with_files(cluster: dict[str, Any], found: Launch, devices: list[Device]) -> dict[str, Any]:
-    """A device without a copy of the model can be a worker only."""
-    files = ModelFile.objects.filter(model=found.model, device__in=devices)
-    having = set(files.values_list("device__name", flat=True))
-    entries = [
-        {**entry, "can_be_master": entry.get("can_be_master", True) and entry["name"] in having}
-        for entry in cluster["devices"]
-    ]
-    return {**cluster, "devices": with_kinds(entries)}
 
 
 PARTS: dict[str, Part] = {

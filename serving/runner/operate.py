@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 
+from inventory import library
+from inventory.models import Device
 from jobs import runner as jobs
 from jobs.core.errors import Cancelled, JobFailed
 from jobs.progress import Progress
 from serving.models import Deployment, Launch, Replica
 from serving.runner import drain, states
-from serving.runner.roll_out import roll_out, take_down
+from serving.runner.roll_out import masters_without_model, roll_out, take_down
 
 TASK = "serving.operate"
 RESTART_RESETS_SECONDS = 600.0
@@ -35,12 +37,18 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
     if deployment.wanted == Deployment.Wanted.STOPPED:
         raise JobFailed("This deployment was stopped before it began.")
     old = list(Deployment.objects.filter(pk__in=replaces).exclude(pk=deployment.pk))
+    masters = masters_without_model(deployment)
+    for device in masters:
+        progress.step(f"copy:{device.pk}", f"Copy the model to {device}")
     for other in old:
         progress.step(f"stop:{other.pk}", f"Stop {other}, which this one replaces")
-    if not beside:
-        replace(progress, old)
     states.set_deployment(deployment, Deployment.States.STARTING)
+    stopped: list[Deployment] = []
     try:
+        copy_model(progress, deployment, masters)
+        if not beside:
+            stopped = old
+            replace(progress, old)
         roll_out(progress, deployment, deployment.replicas.exclude(state=Replica.States.READY))
     except (Cancelled, JobFailed) as error:
         take_down(
@@ -50,14 +58,26 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
             "" if isinstance(error, Cancelled) else str(error),
         )
         give_up(deployment, error)
-        if not beside:
-            bring_back(progress, old)
+        bring_back(progress, stopped)
         raise
     states.set_deployment(deployment, Deployment.States.RUNNING)
     Launch.objects.filter(deployment=deployment).update(stage=Launch.Stages.READY)
     if beside:
         replace(progress, old)
     progress.report(f"{deployment.name} answers", 1.0)
+
+
+def copy_model(progress: Progress, deployment: Deployment, masters: list[Device]) -> None:
+    """Before anything is stopped, so that a long copy costs nobody an answer."""
+    for device in masters:
+        key = f"copy:{device.pk}"
+        progress.start_step(key)
+        try:
+            file = library.copy_model(deployment.model, device, progress)
+        except JobFailed as error:
+            progress.fail_step(key, str(error))
+            raise
+        progress.end_step(key, file.path)
 
 
 def give_up(deployment: Deployment, error: Exception) -> None:

@@ -129,7 +129,8 @@ async def preflight(fleet: Fleet, unit: Unit, name: str) -> None:
     device, connection = unit.devices[name], fleet.connection(unit.devices[name])
     if unit.processes[name].kind == Kinds.MASTER:
         file = await run_in_database(from_inventory.model_file, unit.deployment, device)
-        await lifecycle.preflight(connection, name, device.llama["server_path"], file.path, file.size_bytes)
+        size_bytes = from_inventory.first_file_bytes(file)
+        await lifecycle.preflight(connection, name, device.llama["server_path"], file.path, size_bytes)
     else:
         await lifecycle.preflight(connection, name, device.llama["rpc_server_path"], "", 0)
 

@@ -51,6 +51,17 @@ def roll_out(progress: Progress, deployment: Deployment, replicas: Iterable[Repl
         raise JobFailed(str(error)) from error
 
 
+def masters_without_model(deployment: Deployment) -> list[Device]:
+    """Masters on which no copy of the model is known; the roll-out names a device that is not there at all."""
+    try:
+        devices = from_inventory.devices_by_name(deployment.plan, device_ids(deployment))
+    except BadLaunch as error:
+        raise JobFailed(str(error)) from error
+    stages = [stage for replica in deployment.plan["replicas"] for stage in replica["stages"]]
+    masters = [devices[stage["device"]] for stage in stages if stage["master"]]
+    return [device for device in masters if not device.model_files.filter(model=deployment.model).exists()]
+
+
 def device_ids(deployment: Deployment) -> dict[str, int]:
     return dict(deployment.plan_run.device_ids) if deployment.plan_run else {}
 

@@ -50,18 +50,26 @@ def read_question(content: bytes) -> Question:
     """The question in a request's body; BadQuestion names what is wrong with it."""
     try:
         given = json.loads(content)
-        messages = [{"role": str(one["role"]), "content": str(one["content"])} for one in given["messages"]]
+        messages = read_messages(given["messages"])
         temperature, max_tokens = float(given.get("temperature", 0.8)), int(given.get("max_tokens", 512))
         model = str(given["model"])
     except (ValueError, KeyError, TypeError) as error:
         raise BadQuestion(f"The question could not be read: {error!r}. Reload the page.") from None
-    if not messages or len(messages) > MAX_MESSAGES or not {one["role"] for one in messages} <= ROLES:
-        raise BadQuestion(f"A conversation has 1 to {MAX_MESSAGES} messages of system, user or assistant.")
+    if not messages:
+        raise BadQuestion("Write a message first.")
     if not math.isfinite(temperature) or not 0 <= temperature <= 2:
         raise BadQuestion("The temperature must lie between 0 and 2.")
     if not 1 <= max_tokens <= MAX_ANSWER_TOKENS:
         raise BadQuestion(f"The answer may have 1 to {MAX_ANSWER_TOKENS} tokens.")
     return Question(model, messages, temperature, max_tokens)
+
+
+def read_messages(given: Any) -> list[dict[str, str]]:
+    """Role and content of each message; BadQuestion when there are too many or a role is unknown."""
+    messages = [{"role": str(one["role"]), "content": str(one["content"])} for one in given]
+    if len(messages) > MAX_MESSAGES or not {one["role"] for one in messages} <= ROLES:
+        raise BadQuestion(f"A conversation has up to {MAX_MESSAGES} messages of system, user or assistant.")
+    return messages
 
 
 async def ask(user: User, question: Question) -> AsyncIterator[bytes]:

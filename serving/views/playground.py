@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.models import User
 from serving import upstream
 from serving.models import Deployment
-from serving.services import playground
+from serving.services import conversations, playground
 from serving.services.playground import BadQuestion
+from serving.views.deployments import person
 
 CODE_KINDS = [("curl", "curl"), ("python", "Python"), ("javascript", "JavaScript")]
 NO_GATEWAY = (
@@ -23,12 +24,16 @@ NO_GATEWAY = (
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     models = playground.served_models()
+    chat = int(request.GET["chat"]) if request.GET.get("chat", "").isdecimal() else 0
     wanted = Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING).first()
     context = {
         "models": models,
         "starting": None if models else wanted,
         "endpoint": f"{settings.GATEWAY_URL}/v1",
         "code_kinds": CODE_KINDS,
+        "conversations": conversations.of(person(request)),
+        "chat": chat,
+        "messages_kept": conversations.messages_of(person(request), chat) if chat else [],
     }
     return render(request, "serving/playground.html", context)
 
@@ -49,6 +54,22 @@ async def ask(request: HttpRequest) -> HttpResponseBase:
         return refusal(502, NO_GATEWAY)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingHttpResponse(events, content_type="text/event-stream", headers=headers)
+
+
+@require_POST
+def keep(request: HttpRequest) -> JsonResponse:
+    """Save the chat as the page has it now."""
+    try:
+        kept = conversations.keep(person(request), request.body)
+    except BadQuestion as error:
+        return refusal(400, str(error))
+    return JsonResponse({"id": kept.pk, "title": kept.title})
+
+
+@require_POST
+def forget(request: HttpRequest, conversation_id: int) -> HttpResponse:
+    conversations.forget(person(request), conversation_id)
+    return redirect("serving:playground")
 
 
 def refusal(status: int, message: str) -> JsonResponse:

@@ -3,6 +3,21 @@ function csrfToken() {
   return JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
 }
 
+function post(path, body, signal) {
+  const headers = { "Content-Type": "application/json", "X-CSRFToken": csrfToken() };
+  return fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+}
+
+// Saves the chat; what it is called, or null when it could not be saved.
+export async function keep(path, conversation) {
+  try {
+    const response = await post(path, conversation);
+    return response.ok ? await response.json() : null;
+  } catch {
+    return null;
+  }
+}
+
 async function refusal(response) {
   try {
     return (await response.json()).error.message;
@@ -27,12 +42,7 @@ async function* events(response) {
 }
 
 export async function ask(path, question, { signal, token, done }) {
-  const response = await fetch(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json", "X-CSRFToken": csrfToken() },
-    body: JSON.stringify(question),
-    signal,
-  });
+  const response = await post(path, question, signal);
   if (!response.ok) throw new Error(await refusal(response));
   let finished = false;
   let facts = {};

@@ -1,6 +1,6 @@
 // The chat: one list of messages, drawn from scratch where it changes; an answer streams into the last bubble.
 import { announce } from "./live.js";
-import { ask } from "./playground-stream.js";
+import { ask, keep } from "./playground-stream.js";
 import { showCode } from "./playground-code.js";
 import { showFacts, showMarkdown } from "./playground-render.js";
 import { duration } from "./time.js";
@@ -12,7 +12,8 @@ const form = root.querySelector("[data-composer]");
 const input = form.querySelector("textarea");
 const bubble = root.querySelector("template[data-bubble]");
 const part = (name) => form.querySelector(`[data-${name}]`);
-let messages = [];
+let messages = JSON.parse(document.querySelector("#messages-kept").textContent);
+let chat = Number(root.dataset.chat) || null;
 let running = null;
 
 function setting(name) {
@@ -92,7 +93,20 @@ async function answer(message) {
   cancelAnimationFrame(frame);
   setRunning(null);
   drawAll();
+  keepChat();
   input.focus({ preventScroll: true });
+}
+
+async function keepChat() {
+  const kept = await keep(root.dataset.keep, { id: chat, messages: messages.filter((message) => message.content) });
+  if (!kept || kept.id === chat) return;
+  chat = kept.id;
+  history.replaceState(null, "", `?chat=${chat}`);
+  const entry = document.createElement("li");
+  const link = Object.assign(document.createElement("a"), { href: `?chat=${chat}`, textContent: kept.title });
+  link.setAttribute("aria-current", "page");
+  entry.append(link);
+  root.querySelector("[data-chats]").prepend(entry);
 }
 
 function startAnswer() {
@@ -125,7 +139,7 @@ root.addEventListener("click", (event) => {
   if (tool && !running) deeds[tool.dataset.do](Number(tool.closest("[data-index]").dataset.index));
   const prompt = event.target.closest("[data-prompt]");
   if (prompt) { input.value = prompt.textContent.trim(); form.requestSubmit(); }
-  if (event.target.closest("[data-new]") && !running) { messages = []; drawAll(); input.focus(); }
+  if (event.target.closest("[data-new]") && !running) { messages = []; chat = null; history.replaceState(null, "", location.pathname); drawAll(); input.focus(); }
 });
 root.addEventListener("change", () => showCode(root, root.dataset.endpoint, question()));
 drawAll();

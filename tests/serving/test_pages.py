@@ -6,12 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
 from inventory.models import LanguageModel
-from serving.models import Deployment, Replica, RequestSample, TrafficSample
+from serving.models import Conversation, Deployment, Replica, RequestSample, TrafficSample
 from serving.services import traffic
 
 MIB = 2**20
@@ -200,3 +201,25 @@ def test_playground_refuses_what_cannot_be_asked(admin_client: Client, admin: Us
     body = b'{"model": "tiny", "temperature": 9, "messages": [{"role": "user", "content": "Hi"}]}'
     answer = admin_client.post("/playground/ask/", body, content_type="application/json")
     assert "between 0 and 2" in answer.json()["error"]["message"]
+
+
+def test_chats_are_kept_for_their_owner_alone_and_encrypted(
+    admin_client: Client, viewer_client: Client, deployment: Deployment
+) -> None:
+    messages = [{"role": "user", "content": "my secret question"}]
+    body = {"id": None, "messages": messages}
+    kept = admin_client.post("/playground/keep/", body, content_type="application/json").json()
+    assert kept["title"] == "my secret question"
+    assert "my secret question" in admin_client.get(f"/playground/?chat={kept['id']}").content.decode()
+    assert "my secret question" not in viewer_client.get(f"/playground/?chat={kept['id']}").content.decode()
+    viewer_client.post(f"/playground/{kept['id']}/forget/")
+    again = {"id": kept["id"], "messages": [*messages, {"role": "assistant", "content": "an answer"}]}
+    assert (
+        admin_client.post("/playground/keep/", again, content_type="application/json").json()["id"]
+        == kept["id"]
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT messages FROM serving_conversation")
+        assert "secret" not in cursor.fetchone()[0]
+    admin_client.post(f"/playground/{kept['id']}/forget/")
+    assert not Conversation.objects.exists()

@@ -66,6 +66,16 @@ def test_truncated_model_is_named_and_nothing_stays_behind(laboratory: Laborator
     assert not states.left_on_hosts().exists()
 
 
+def test_model_is_copied_to_a_master_without_it(laboratory: Laboratory, tmp_path: Path) -> None:
+    box = laboratory.devices["box-3"]
+    box.model_roots = [str(tmp_path)]
+    box.save()
+    box.model_files.all().delete()
+    deployment = laboratory.deploy(laboratory.single())
+    assert deployment.state == Deployment.States.RUNNING, deployment.state_reason
+    assert Path(box.model_files.get().path).parent == tmp_path
+
+
 def test_running_deployment_is_adopted_by_a_new_control_plane(laboratory: Laboratory) -> None:
     deployment = laboratory.deploy(laboratory.single())
     pid = ManagedProcess.objects.get().pid

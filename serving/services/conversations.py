@@ -1,0 +1,57 @@
+"""Chats that the playground keeps for each person."""
+
+from __future__ import annotations
+
+import json
+
+from accounts.models import User
+from serving.models import Conversation
+from serving.services.playground import BadQuestion, read_messages
+
+MAX_KEPT = 100
+MAX_CHARACTERS = 1_000_000
+TITLE_CHARACTERS = 60
+
+
+def of(user: User) -> list[Conversation]:
+    """The person's chats, newest first, without what was said in them."""
+    return list(user.conversations.defer("messages")[:MAX_KEPT])
+
+
+def messages_of(user: User, conversation_id: int) -> list[dict[str, str]]:
+    """What was said; empty when the chat is not there or is somebody else's."""
+    found = user.conversations.filter(pk=conversation_id).first()
+    return list(json.loads(found.messages)) if found else []
+
+
+def keep(user: User, content: bytes) -> Conversation:
+    """Save a chat as it stands now: a new one, or over the one whose id the page sends."""
+    try:
+        given = json.loads(content)
+        messages = read_messages(given["messages"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadQuestion(f"The chat could not be read: {error!r}.") from None
+    text = json.dumps(messages)
+    if not messages or len(text) > MAX_CHARACTERS:
+        raise BadQuestion(f"A chat that is kept has 1 to {MAX_CHARACTERS} characters.")
+    found = user.conversations.filter(pk=given.get("id") or 0).first() or Conversation(user=user)
+    found.title = title_of(messages)
+    found.messages = text
+    found.save()
+    forget_oldest(user)
+    return found
+
+
+def title_of(messages: list[dict[str, str]]) -> str:
+    first = next((message["content"] for message in messages if message["role"] == "user"), "Chat")
+    line = " ".join(first.split())
+    return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1] + "…"
+
+
+def forget(user: User, conversation_id: int) -> None:
+    user.conversations.filter(pk=conversation_id).delete()
+
+
+def forget_oldest(user: User) -> None:
+    kept = user.conversations.values_list("pk", flat=True)[:MAX_KEPT]
+    user.conversations.exclude(pk__in=list(kept)).delete()
