@@ -80,8 +80,11 @@ class Backend:
     leases: dict[int, Lease] = field(default_factory=dict)
     unconfirmed: dict[int, float] = field(default_factory=dict)  # slot -> when it counts as free in any case
     held: dict[int, str] = field(default_factory=dict)  # slot -> conversation whose prefix it still holds
-    freed_at: dict[int, float] = field(default_factory=dict)
+    free: dict[int, None] = field(default_factory=dict)  # free slots, the one that was idle longest first
     health: Health = field(default_factory=Health)
+
+    def __post_init__(self) -> None:
+        self.resize(self.slots)
 
     @property
     def running(self) -> int:
@@ -101,12 +104,19 @@ class Backend:
         ramp = SLOW_START_SHARE + (1 - SLOW_START_SHARE) * (now - self.in_service_since) / SLOW_START_SECONDS
         return self.health.limit(min(self.slots, max(1, math.ceil(self.slots * ramp))))
 
-    def free_slots(self) -> list[int]:
-        """Free slots, the one that was idle longest first: it holds the least useful prefix."""
-        free = [
-            slot for slot in range(self.slots) if slot not in self.leases and slot not in self.unconfirmed
-        ]
-        return sorted(free, key=lambda slot: self.freed_at.get(slot, -math.inf))
+    def give_back(self, slot: int) -> None:
+        if slot < self.slots and slot not in self.leases and slot not in self.unconfirmed:
+            self.free[slot] = None
+
+    def resize(self, slots: int) -> None:
+        self.slots = slots
+        self.free = {slot: None for slot in self.free if slot < slots}
+        for slot in range(slots):
+            if slot not in self.free:
+                self.give_back(slot)
+
+    def slot_that_holds(self, conversation: str) -> int | None:
+        return next((slot for slot in self.free if self.held.get(slot) == conversation), None)
 
 
 class Balancer:
@@ -128,7 +138,8 @@ class Balancer:
         if known is None:
             self.backends[replica] = Backend(replica, role, slots, ramps_from)
         else:
-            known.role, known.slots = role, slots
+            known.role = role
+            known.resize(slots)
             if known.draining:
                 known.draining, known.health, known.in_service_since = False, Health(), ramps_from
 
@@ -173,6 +184,8 @@ class Balancer:
 
     def bind(self, now: float) -> list[Lease]:
         """Give free slots to waiting tickets; decode first, for a prompt that is ready holds memory."""
+        if not self.waiting:
+            return []
         self.expire(now)
         if not self.hands_over(now):
             for ticket in self.waiting:
@@ -187,8 +200,8 @@ class Balancer:
         if backend is None or backend.leases.get(lease.slot) is not lease:
             return
         del backend.leases[lease.slot]
-        backend.freed_at[lease.slot] = now
         backend.held[lease.slot] = holds
+        backend.give_back(lease.slot)
         self.held_seconds += 0.1 * (now - lease.bound_at - self.held_seconds)
         self._forget_drained()
 
@@ -202,6 +215,7 @@ class Balancer:
     def confirm_idle(self, replica: int, slot: int) -> None:
         if replica in self.backends:
             self.backends[replica].unconfirmed.pop(slot, None)
+            self.backends[replica].give_back(slot)
             self._forget_drained()
 
     def expire(self, now: float) -> list[Lease]:
@@ -293,13 +307,12 @@ class Balancer:
         )
         waiting = [ticket for ticket in self.waiting if ticket.phase == phase]
         for ticket in sorted(waiting, key=lambda ticket: (share[ticket.key], ticket.enqueued_at)):
-            candidates = [
-                backend for backend in pool if backend.replica not in ticket.refused and backend.free_slots()
-            ]
+            candidates = [backend for backend in pool if backend.replica not in ticket.refused]
             if candidates:
                 backend, slot = self._choose(ticket, candidates)
                 lease = Lease(ticket, backend.replica, slot, now, now + self.lease_seconds)
                 backend.leases[slot] = lease
+                del backend.free[slot]
                 self.waiting.remove(ticket)
                 return lease
         return None
@@ -308,11 +321,11 @@ class Balancer:
         least = min(backend.load for backend in candidates)
         if ticket.affinity:
             for backend in candidates:
-                for slot in backend.free_slots():
-                    if backend.held.get(slot) == ticket.affinity and backend.load - least <= AFFINITY_SLACK:
-                        return backend, slot
+                slot = backend.slot_that_holds(ticket.affinity)
+                if slot is not None and backend.load - least <= AFFINITY_SLACK:
+                    return backend, slot
         backend = self.rng.choice([backend for backend in candidates if backend.load == least])
-        return backend, backend.free_slots()[0]
+        return backend, next(iter(backend.free))
 
     def _forget_drained(self) -> None:
         gone = [

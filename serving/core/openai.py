@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 MAX_DEPTH = 32
@@ -38,7 +38,7 @@ class ChatRequest:
     streams: bool
     wants_usage: bool
     max_tokens: int | None
-    token_bound: int = field(default=0)
+    token_bound: int
 
 
 def parse(raw: bytes) -> dict[str, Any]:
@@ -47,7 +47,8 @@ def parse(raw: bytes) -> dict[str, Any]:
         text = raw.decode("utf-8")
         value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
         _check_depth(value)
-        json.dumps(value, ensure_ascii=False).encode()
+        if b"\\ud" in raw.lower():
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair has no UTF-8
     except UnicodeError:
         raise BadRequest("the body is not valid UTF-8") from None
     except RecursionError:
@@ -59,7 +60,8 @@ def parse(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def chat_request(value: dict[str, Any]) -> ChatRequest:
+def chat_request(raw: bytes) -> ChatRequest:
+    value = parse(raw)
     model = _text(value, "model", required=True)
     messages = _messages(value.get("messages"))
     streams = _flag(value.get("stream", False), "stream")
@@ -80,15 +82,9 @@ def chat_request(value: dict[str, Any]) -> ChatRequest:
         streams=streams,
         wants_usage=_flag(options.get("include_usage", False), "stream_options.include_usage"),
         max_tokens=max_tokens,
-        token_bound=_token_bound(body),
+        # No tokenizer makes more tokens than there are bytes, so a short prompt need not be counted.
+        token_bound=len(raw) + TOKENS_PER_MESSAGE * len(messages),
     )
-
-
-def _token_bound(body: dict[str, Any]) -> int:
-    """No tokenizer makes more tokens than there are bytes, so a short prompt need not be counted."""
-    parts = [body["messages"], body.get("tools") or [], body.get("response_format") or {}]
-    size = len(json.dumps(parts, ensure_ascii=False).encode())
-    return size + TOKENS_PER_MESSAGE * len(body["messages"])
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:

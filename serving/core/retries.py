@@ -30,6 +30,10 @@ class PoisonList:
         self.seconds = seconds
         self._seen: dict[str, tuple[int, float]] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._seen
+
     def crashed(self, body_hash: str, now: float) -> None:
         self._forget(now)
         count, _ = self._seen.get(body_hash, (0, 0.0))

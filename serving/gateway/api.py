@@ -11,7 +11,7 @@ from django.utils import timezone
 from serving import upstream
 from serving.core import sse
 from serving.core.balancer import KeyBusy, Refused
-from serving.core.openai import BadRequest, chat_request, parse
+from serving.core.openai import BadRequest, chat_request
 from serving.gateway.answer import Answer, StreamedAnswer, WholeAnswer
 from serving.gateway.chat import ChatCall, ChatRun
 from serving.gateway.errors import ApiError, bad_request
@@ -105,7 +105,7 @@ async def chat(gateway: Gateway, client: Client) -> None:
 
 async def answer_chat(gateway: Gateway, client: Client, caller: Caller, timeline: Timeline) -> None:
     try:
-        request = chat_request(parse(await client.body(gateway.limits)))
+        request = chat_request(await client.body(gateway.limits))
     except BadRequest as error:
         raise bad_request(error) from error
     route = gateway.routes.find(request.model)

@@ -47,7 +47,6 @@ class ChatRun:
         self.gateway, self.route, self.timeline = call.gateway, call.route, call.timeline
         self.limits = call.gateway.limits
         self.clock = call.gateway.clock
-        self.body_hash = hashlib.sha256(sse.compact(call.request.body)).hexdigest()
         self.ticket = Ticket(
             self.timeline.request_id, call.caller.key, self.timeline.received, affinity=conversation(call)
         )
@@ -201,7 +200,7 @@ class ChatRun:
         if isinstance(error, upstream.Declined) and error.status != 503:
             return
         if isinstance(error, upstream.ConnectionLost):
-            self.gateway.poison.crashed(self.body_hash, self.clock())
+            self.gateway.poison.crashed(self._body_hash(), self.clock())
         is_hard = isinstance(error, upstream.ConnectFailed | upstream.TooSlow)
         self.route.balancer.failed(lease.replica, self.clock(), is_hard)
         self.gateway.suspect(lease.replica, str(error))
@@ -219,12 +218,16 @@ class ChatRun:
         return self.timeline.decode.replica if self.timeline.decode else None
 
     def _refuse_poison(self) -> None:
-        if self.gateway.poison.is_poison(self.body_hash, self.clock()):
+        poison = self.gateway.poison
+        if not poison.is_empty and poison.is_poison(self._body_hash(), self.clock()):
             raise ApiError(
                 400,
                 "request_crashes_replicas",
                 "replicas crashed each time this request was sent; it is refused for a few minutes",
             )
+
+    def _body_hash(self) -> str:
+        return hashlib.sha256(sse.compact(self.call.request.body)).hexdigest()
 
     def _remove_files(self) -> None:
         """Slot files hold the prompt of a person: they go as soon as they are not needed."""

@@ -354,7 +354,8 @@ class AnyOrder(RuleBasedStateMachine):
     def no_slot_is_given_twice(self) -> None:
         for backend in self.queue.backends.values():
             assert backend.running <= backend.slots
-            assert not backend.leases.keys() & backend.unconfirmed.keys()
+            parts = [*backend.leases, *backend.unconfirmed, *backend.free]
+            assert sorted(parts) == list(range(backend.slots))
         assert len(self.queue.waiting) == len(set(map(id, self.queue.waiting)))
 
     def teardown(self) -> None:
