@@ -1,0 +1,61 @@
+"""The gateway as it is, with one route and one key that no database holds: `python -m benchmarks.bare_gateway`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+import django
+import uvicorn
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "e2llm_web.settings")
+os.environ.setdefault("E2LLM_DATA", tempfile.mkdtemp(prefix="e2llm-benchmark-"))
+django.setup()
+
+from serving.gateway.api import serve  # noqa: E402 - the models of these exist only after the set-up
+from serving.gateway.gateway import Gateway  # noqa: E402
+from serving.gateway.http import Message, Receive, Send  # noqa: E402
+from serving.gateway.keys import Caller  # noqa: E402
+from serving.gateway.limits import Limits  # noqa: E402
+from serving.gateway.routes import Endpoint, Wanted  # noqa: E402
+from serving.gateway.timeline import Timeline  # noqa: E402
+from serving.gateway.transfer import Transfer  # noqa: E402
+from serving.upstream import Target  # noqa: E402
+
+ADDRESS = "127.0.0.1"
+MODEL = "bench"
+SLOTS = 256
+
+
+class Anyone:
+    """Takes every key."""
+
+    def caller(self, authorization: str) -> Caller:
+        return Caller(authorization, None, 1, 0)
+
+
+class Forgets:
+    """Makes the row of a request, as the recorder would, and drops it."""
+
+    def add(self, timeline: Timeline) -> None:
+        timeline.row()
+
+
+def main(port: int, upstream_port: int) -> None:
+    limits = Limits()
+    gateway = Gateway(limits, Anyone(), Transfer(limits.move_seconds), Forgets())
+    target = Target(ADDRESS, upstream_port, "secret")
+    replica = Endpoint(1, "mixed", SLOTS, "M1", target, None, "", False, 0)
+    gateway.routes.apply([Wanted(1, MODEL, 0, 10**6, False, (replica,))])
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        await serve(gateway, scope, receive, send)
+
+    uvicorn.run(
+        app, host=ADDRESS, port=port, lifespan="off", log_level="error", access_log=False, backlog=1024
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
