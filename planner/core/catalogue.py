@@ -20,7 +20,7 @@ from planner.core.slots import (
     overlapped_best,
 )
 
-SHORT_ANSWER_SIGMAS = 2.0  # a mixed replica must hold the floor for answers this much shorter than the mean
+SHORT_ANSWER_SIGMAS = 2.5  # a mixed replica must hold the floor for answers this much shorter than the mean
 
 
 @dataclass(frozen=True)

@@ -85,45 +85,47 @@ def select(workers: Floats, masters: Floats, hop_floor: Floats) -> Selection:
     """
     n_points, n_devices, width = workers.shape
     n_blocks = width - 1
-    tried = np.broadcast_to(workers[:, None], (n_points, n_devices, n_devices, width)).copy()
+    stages = np.repeat(workers[:, None, :, 1:], n_devices, axis=1)  # [point, master, device, n - 1]
     diagonal = np.arange(n_devices)
-    tried[:, diagonal, diagonal] = masters
-    stages = tried[..., 1:]  # [point, master, device, n - 1]
+    stages[:, diagonal, diagonal] = masters[..., 1:]
     flat = stages.reshape(n_points, n_devices, -1)
     nth = np.partition(flat, n_blocks - 1, axis=2)[..., n_blocks - 1]
-    bottleneck = np.maximum(np.maximum(nth, stages[..., 0].max(axis=2)), hop_floor[:, None])
-    counts = _trim(stages, bottleneck, n_blocks)
-    at = np.maximum(counts - 1, 0)[..., None]
-    with np.errstate(invalid="ignore"):
-        passes = np.take_along_axis(stages, at, axis=3)[..., 0].sum(axis=2)
-    passes = np.where(np.isfinite(bottleneck), passes, np.inf)
-    master = _first_smallest(bottleneck, passes)
-    rows = np.arange(n_points)
-    return Selection(bottleneck[rows, master], passes[rows, master], master, counts[rows, master])
-
-
-def _first_smallest(first: Floats, second: Floats) -> Ints:
-    """Column with the smallest `first`, then the smallest `second`: [row, column] -> [row]."""
-    smallest = first.min(axis=1, keepdims=True)
-    return np.asarray(np.where(first <= smallest, second, np.inf).argmin(axis=1))
+    slowest = np.maximum(np.maximum(nth, stages[..., 0].max(axis=2)), hop_floor[:, None])
+    bottleneck = slowest.min(axis=1)
+    # Only masters that reach the bottleneck are split; among them the shortest pass wins, then the first.
+    point, master = np.nonzero((slowest == bottleneck[:, None]) & np.isfinite(slowest))
+    counts = _trim(stages[point, master], bottleneck[point], n_blocks)
+    passes = np.take_along_axis(stages[point, master], counts[..., None] - 1, axis=2).sum(axis=(1, 2))
+    best = np.lexsort((master, passes, point))
+    best = best[np.flatnonzero(np.diff(point[best], prepend=-1))]
+    found = Selection(
+        bottleneck,
+        np.full(n_points, np.inf),
+        np.zeros(n_points, dtype=np.int64),
+        np.zeros((n_points, n_devices), dtype=np.int64),
+    )
+    reached = point[best]
+    found.pass_seconds[reached] = passes[best]
+    found.master[reached] = master[best]
+    found.counts[reached] = counts[best]
+    return found
 
 
 def _trim(stages: Floats, bottleneck: Floats, n_blocks: int) -> Ints:
-    """Blocks per device under the bottleneck: one each, then the N - M cheapest further blocks."""
-    allowed = stages <= bottleneck[..., None, None]
-    extra = n_blocks - stages.shape[2]
-    one = np.ones(stages.shape[:3], dtype=np.int64)
-    if extra == 0 or stages.shape[3] == 1:
+    """Blocks per device under the bottleneck: one each, then the N - M cheapest further ones; [row, device, n - 1]."""
+    n_rows, n_devices, _ = stages.shape
+    extra = n_blocks - n_devices
+    one = np.ones((n_rows, n_devices), dtype=np.int64)
+    if extra == 0 or not n_rows:
         return one
     with np.errstate(invalid="ignore"):
-        further = np.where(allowed[..., 1:], np.diff(stages, axis=3), np.inf)
-    flat = further.reshape(*further.shape[:2], -1)
-    price = np.partition(flat, extra - 1, axis=2)[..., extra - 1][..., None]
-    below = (further < price[..., None]).sum(axis=3)
-    equal = (further == price[..., None]).sum(axis=3)
-    missing = extra - below.sum(axis=2, keepdims=True)
-    before = np.cumsum(equal, axis=2) - equal
-    return np.asarray(one + below + np.clip(missing - before, 0, equal))
+        further = np.where(stages[..., 1:] <= bottleneck[:, None, None], np.diff(stages, axis=2), np.inf)
+    price = np.partition(further.reshape(n_rows, -1), extra - 1, axis=1)[:, extra - 1, None, None]
+    below = (further < price).sum(axis=2)
+    equal = (further == price).sum(axis=2)
+    missing = extra - below.sum(axis=1, keepdims=True)
+    before = np.cumsum(equal, axis=1) - equal
+    return np.asarray(one + below + np.minimum(np.maximum(missing - before, 0), equal))
 
 
 def selection_rule(workers: Floats, masters: Floats, hops: Sequence[float]) -> Split | None:
