@@ -7,10 +7,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from django.conf import settings
+from django.utils import timezone
 
 from accounts.models import User
 from accounts.services import internal_key
@@ -48,7 +50,10 @@ POLICY = {
     "seed": 0,
 }
 QUESTION = "Say hello in one short sentence."
+CONFIRM_COMES_WITHIN = timedelta(seconds=10)
 LOOK_SECONDS, TELL_SECONDS = 0.25, 2.0
+UNDER_WAY = (Launch.Stages.PREPARING, Launch.Stages.PLANNING, Launch.Stages.CONFIRM)
+BROKEN_OFF = (State.FAILED, State.CANCELLED, State.INTERRUPTED)
 HOSTS_SECONDS, JOB_SECONDS, READY_SECONDS, ANSWER_SECONDS = 60.0, 900.0, 600.0, 120.0
 
 
@@ -80,7 +85,8 @@ def drive(folder: Path, say: Report, *, manual: bool) -> None:
         say("the hosts are ready; add them on the Devices page:\n" + hosts.as_table(lab))
         return
     user = User.objects.filter(username="admin").first()
-    deployment = Deployment.objects.first() or deploy(lab, user, say)
+    # A failed one has left nothing on the hosts, so it is no reason not to try again.
+    deployment = Deployment.objects.exclude(state=Deployment.States.FAILED).first() or deploy(lab, user, say)
     if deployment.wanted == Deployment.Wanted.STOPPED:
         say(f"{deployment} was stopped; Plan and deploy on the home page starts it again")
         return
@@ -188,8 +194,15 @@ def launch_of(
 
 
 def decided(launch: Launch) -> Launch | None:
-    """The launch once it has deployed or was dropped."""
+    """The launch once it has deployed or was dropped; a confirm that a stop of the worker swallowed is given again."""
     launch.refresh_from_db()
+    ended_at = launch.job.ended_at
+    if (
+        launch.stage == Launch.Stages.CONFIRM
+        and ended_at
+        and timezone.now() - ended_at > CONFIRM_COMES_WITHIN
+    ):
+        launches.confirm_launch(launch, launch.job.started_by)
     return launch if launch.deployment or launch.stage == Launch.Stages.ENDED else None
 
 
@@ -232,7 +245,7 @@ def is_ready(deployment: Deployment) -> bool:
     return deployment.state == Deployment.States.RUNNING
 
 
-def until(condition: Callable[[], Found], seconds: float, otherwise: str) -> Found:
+def until(condition: Callable[[], Found | None], seconds: float, otherwise: str) -> Found:
     """The first true answer of `condition`."""
     end = time.monotonic() + seconds
     while not (found := condition()):
