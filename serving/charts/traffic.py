@@ -53,6 +53,30 @@ class Point:
     tokens_per_second: float
 
 
+@dataclass(frozen=True)
+class RequestLook:
+    """What the charts need of one request."""
+
+    received_at: datetime
+    outcome: str
+    handover: str
+    queued_seconds: float | None
+    prefill_seconds: float | None
+    handover_seconds: float | None
+    first_token_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """All requests of a range, counted by the database."""
+
+    requests: int
+    hits: int
+    fallbacks: int
+    errors: int
+    refused: int
+
+
 def chosen_range(key: str | None) -> Range:
     return next((found for found in RANGES if found.key == key), RANGES[0])
 
@@ -125,7 +149,7 @@ def tokens(points: Sequence[Point | datetime], range_: Range, now: datetime) -> 
     return figure([line(points, "Tokens", "tokens_per_second", "var(--accent)")], "tokens/s", range_, now)
 
 
-def waits(requests: Sequence[RequestSample], range_: Range, now: datetime) -> Json:
+def waits(requests: Sequence[RequestLook], range_: Range, now: datetime) -> Json:
     """Waiting time to the first token: median, p95 and longest of each step."""
     groups = grouped(requests, chart_step(range_))
     found = {at: sorted(first_tokens(group)) for at, group in groups.items()}
@@ -146,7 +170,7 @@ def waits(requests: Sequence[RequestSample], range_: Range, now: datetime) -> Js
     return figure(traces, "s to the first token", range_, now)
 
 
-def phases(requests: Sequence[RequestSample], range_: Range, now: datetime) -> Json:
+def phases(requests: Sequence[RequestLook], range_: Range, now: datetime) -> Json:
     """Where the time to the first token went, on average, stacked."""
     groups = grouped(requests, chart_step(range_))
     traces = []
@@ -159,7 +183,7 @@ def phases(requests: Sequence[RequestSample], range_: Range, now: datetime) -> J
     return figure(traces, "s", range_, now, barmode="stack")
 
 
-def handovers(requests: Sequence[RequestSample], range_: Range, now: datetime) -> Json:
+def handovers(requests: Sequence[RequestLook], range_: Range, now: datetime) -> Json:
     """Hand-overs that worked and fell back, and failed or cut requests, per step."""
     groups = grouped(requests, chart_step(range_))
     counted = (
@@ -180,25 +204,25 @@ def chart_step(range_: Range) -> timedelta:
     return max(range_.step, range_.span / 30)
 
 
-def grouped(requests: Sequence[RequestSample], step: timedelta) -> dict[datetime, list[RequestSample]]:
-    groups: dict[datetime, list[RequestSample]] = defaultdict(list)
+def grouped(requests: Sequence[RequestLook], step: timedelta) -> dict[datetime, list[RequestLook]]:
+    groups: dict[datetime, list[RequestLook]] = defaultdict(list)
     for request in sorted(requests, key=lambda request: request.received_at):
         groups[bucket(request.received_at, step)].append(request)
     return dict(groups)
 
 
-def phase_seconds(request: RequestSample, name: str) -> float:
+def phase_seconds(request: RequestSample | RequestLook, name: str) -> float:
     if name != "first_step_seconds":
         return getattr(request, name) or 0.0
     known = sum(getattr(request, phase) or 0.0 for phase, _, _ in PHASES[:-1])
     return max((request.first_token_seconds or 0.0) - known, 0.0)
 
 
-def first_tokens(requests: Sequence[RequestSample]) -> list[float]:
+def first_tokens(requests: Sequence[RequestLook]) -> list[float]:
     return [request.first_token_seconds for request in requests if request.first_token_seconds is not None]
 
 
-def is_error(request: RequestSample) -> bool:
+def is_error(request: RequestLook) -> bool:
     return request.outcome in (RequestSample.Outcomes.FAILED, RequestSample.Outcomes.CUT)
 
 
@@ -211,14 +235,12 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
 
 
-def tiles(points: Sequence[Point], requests: Sequence[RequestSample]) -> list[Json]:
+def tiles(points: Sequence[Point], requests: Sequence[RequestLook], counts: Counts) -> list[Json]:
     """The figures above the charts, over the chosen range."""
     waited = sorted(first_tokens(requests))
-    handed = sum(request.handover == RequestSample.Handovers.HIT for request in requests)
-    fell = sum(request.handover == RequestSample.Handovers.FALLBACK for request in requests)
-    errors = sum(map(is_error, requests))
-    refused = sum(request.outcome == RequestSample.Outcomes.REFUSED for request in requests)
+    tried = counts.hits + counts.fallbacks
     last = points[-1] if points else None
+    refused = f"{counts.refused} refused, {counts.requests} requests"
     return [
         tile("waiting", "Waiting", count(last.waiting if last else None), "now", "hourglass-split"),
         tile("running", "Slots in use", of_slots(last), "now", "layers"),
@@ -230,20 +252,8 @@ def tiles(points: Sequence[Point], requests: Sequence[RequestSample]) -> list[Js
             "speedometer2",
         ),
         tile("first-token", "First token", text_of(percentile(waited, 0.5)), spread(waited), "clock-history"),
-        tile(
-            "hits",
-            "Hand-over hits",
-            hit_rate(handed, fell),
-            f"{handed} of {handed + fell}",
-            "arrow-left-right",
-        ),
-        tile(
-            "errors",
-            "Errors",
-            str(errors),
-            f"{refused} refused, {len(requests)} requests",
-            "exclamation-octagon",
-        ),
+        tile("hits", "Hand-over hits", hit_rate(counts), f"{counts.hits} of {tried}", "arrow-left-right"),
+        tile("errors", "Errors", str(counts.errors), refused, "exclamation-octagon"),
     ]
 
 
@@ -275,8 +285,9 @@ def spread(waited: Sequence[float]) -> str:
     return f"median; p95 {text_of(percentile(waited, 0.95))}, longest {text_of(waited[-1])}"
 
 
-def hit_rate(handed: int, fell: int) -> str:
-    return percent_text(handed / (handed + fell)) if handed + fell else ABSENT
+def hit_rate(counts: Counts) -> str:
+    tried = counts.hits + counts.fallbacks
+    return percent_text(counts.hits / tried) if tried else ABSENT
 
 
 def table_of(found: Json) -> Json:

@@ -9,46 +9,69 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
 
 from serving.charts import traffic
 from serving.charts.traffic import Point, Range, Series, bucket
 from serving.models import Deployment, RequestSample, TrafficSample
 
-MAX_REQUESTS = 20_000
-SINGLE_REPLICAS_UP_TO = timedelta(hours=1)
+MAX_REQUESTS = 4_000
+MAX_SAMPLES_A_STEP = 10
+SINGLE_REPLICAS_UP_TO = timedelta(minutes=10)
 COLUMNS = ("at", "waiting", "running", "slots", "output_tokens")
+REQUEST_COLUMNS = (
+    "received_at",
+    "outcome",
+    "handover",
+    "queued_seconds",
+    "prefill_seconds",
+    "handover_seconds",
+    "first_token_seconds",
+)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Everything the page draws; `is_cut` when there were more requests than are looked at."""
+    """Everything the page draws; `every` is above 1 when only each so-many-th request was looked at."""
 
     points: list[Point]
     by_replica: dict[str, Series]
     roles: dict[str, str]
-    requests: list[RequestSample]
-    is_cut: bool
+    requests: list[traffic.RequestLook]
+    every: int
+    counts: traffic.Counts
     now: datetime
 
 
 def traffic_of(range_: Range) -> Traffic:
     now = timezone.now()
-    requests = list(
-        RequestSample.objects.filter(received_at__gt=now - range_.span).order_by("-received_at")[
-            : MAX_REQUESTS + 1
-        ]
-    )
+    within = RequestSample.objects.filter(received_at__gt=now - range_.span).order_by()
+    counts = counts_of(within)
+    every = -(-counts.requests // MAX_REQUESTS) or 1
+    looked_at = within.alias(rest=F("id") % every).filter(rest=0) if every > 1 else within
     by_replica, roles = replica_series(range_, now)
     return Traffic(
         points=points(range_, now),
         by_replica=by_replica,
         roles=roles,
-        requests=requests[:MAX_REQUESTS],
-        is_cut=len(requests) > MAX_REQUESTS,
+        requests=[traffic.RequestLook(*row) for row in looked_at.values_list(*REQUEST_COLUMNS)],
+        every=every,
+        counts=counts,
         now=now,
     )
+
+
+def counts_of(within: QuerySet[RequestSample]) -> traffic.Counts:
+    outcomes, handovers = RequestSample.Outcomes, RequestSample.Handovers
+    found = within.aggregate(
+        requests=Count("pk"),
+        hits=Count("pk", filter=Q(handover=handovers.HIT)),
+        fallbacks=Count("pk", filter=Q(handover=handovers.FALLBACK)),
+        errors=Count("pk", filter=Q(outcome__in=[outcomes.FAILED, outcomes.CUT])),
+        refused=Count("pk", filter=Q(outcome=outcomes.REFUSED)),
+    )
+    return traffic.Counts(**found)
 
 
 def points(range_: Range, now: datetime) -> list[Point]:
@@ -61,9 +84,14 @@ def points(range_: Range, now: datetime) -> list[Point]:
 
 
 def thinned(samples: QuerySet[TrafficSample], range_: Range) -> QuerySet[TrafficSample]:
-    """At most about ten samples a step: a week of seconds is half a million rows."""
-    keep_each = max(1, int(range_.step.total_seconds() / 10))
-    return samples.alias(rest=F("id") % keep_each).filter(rest=0) if keep_each > 1 else samples
+    """A few samples a step, picked by number: a week of seconds is half a million rows to read."""
+    every = int(range_.step.total_seconds() / MAX_SAMPLES_A_STEP)
+    if every <= 1:
+        return samples
+    first, last = samples.order_by("at").first(), samples.order_by("-at").first()
+    if first is None or last is None:
+        return samples.none()
+    return TrafficSample.objects.filter(pk__in=range(first.pk, last.pk + 1, every))
 
 
 def point(at: datetime, rows: Sequence[tuple[Any, ...]]) -> Point:
@@ -160,7 +188,7 @@ def page(range_: Range) -> dict[str, Any]:
     return {
         "figures": figures,
         "tables": {name: traffic.table_of(figure) for name, figure in figures.items()},
-        "tiles": traffic.tiles(found.points, found.requests),
-        "is_cut": found.is_cut,
+        "tiles": traffic.tiles(found.points, found.requests, found.counts),
+        "every": found.every,
         "has_samples": bool(found.points),
     }
