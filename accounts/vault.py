@@ -79,7 +79,7 @@ def peppered_digest(text: str, pepper: str) -> str:
     raise VaultError(f"The key {pepper} is no longer in {key_file()}; API keys made with it must be renewed.")
 
 
-class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
+class EncryptedTextField(models.TextField):
     """Text that stands encrypted in the database and plain in Python."""
 
     def get_prep_value(self, value: str | None) -> str | None:

@@ -54,6 +54,4 @@ class JobConsumer(AsyncJsonWebsocketConsumer):
                 await self.send_json(item)
 
 
-websocket_urlpatterns: list[URLPattern] = [
-    path("ws/jobs/<int:job_id>/", JobConsumer.as_asgi())
-]
+websocket_urlpatterns: list[URLPattern] = [path("ws/jobs/<int:job_id>/", JobConsumer.as_asgi())]

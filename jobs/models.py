@@ -30,34 +30,22 @@ class JobQuerySet(models.QuerySet["Job"]):
 
 
 class Job(models.Model):
-    kind = models.CharField(
-        max_length=80, help_text="name of the Celery task that does it"
-    )
+    kind = models.CharField(max_length=80, help_text="name of the Celery task that does it")
     label = models.CharField(max_length=200, help_text="what a person calls this work")
-    subject = models.CharField(
-        max_length=80, blank=True, db_index=True, help_text='such as "device:3"'
-    )
+    subject = models.CharField(max_length=80, blank=True, db_index=True, help_text='such as "device:3"')
     params = models.JSONField(default=dict, help_text="ids and options, never a secret")
-    state = models.CharField(
-        max_length=16, choices=State, default=State.PENDING, db_index=True
-    )
-    seq = models.PositiveBigIntegerField(
-        default=0, help_text="grows with every change that a page can see"
-    )
+    state = models.CharField(max_length=16, choices=State, default=State.PENDING, db_index=True)
+    seq = models.PositiveBigIntegerField(default=0, help_text="grows with every change that a page can see")
     fraction = models.FloatField(null=True, help_text="0 to 1; empty while unknown")
     message = models.CharField(max_length=500, blank=True)
     remaining_seconds = models.FloatField(null=True)
     error = models.TextField(blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)
     cancel_requested = models.BooleanField(default=False)
-    lease = models.CharField(
-        max_length=32, blank=True, help_text="token of the worker that runs it"
-    )
+    lease = models.CharField(max_length=32, blank=True, help_text="token of the worker that runs it")
     heartbeat_at = models.DateTimeField(null=True)
     sent_at = models.DateTimeField(null=True, help_text="last handed to the queue")
-    started_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL
-    )
+    started_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
@@ -134,9 +122,7 @@ class JobStep(models.Model):
 
     class Meta:
         ordering = ["position"]
-        constraints = [
-            models.UniqueConstraint(fields=["job", "key"], name="one_step_per_key")
-        ]
+        constraints = [models.UniqueConstraint(fields=["job", "key"], name="one_step_per_key")]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -161,9 +147,7 @@ class JobLine(models.Model):
 
     class Meta:
         ordering = ["seq"]
-        constraints = [
-            models.UniqueConstraint(fields=["job", "seq"], name="one_line_per_seq")
-        ]
+        constraints = [models.UniqueConstraint(fields=["job", "seq"], name="one_line_per_seq")]
 
     def to_dict(self) -> dict[str, Any]:
         return {"seq": self.seq, "at": self.at.isoformat(), "text": self.text}

@@ -31,9 +31,7 @@ class Progress:
         self._cancelled = threading.Event()
         self._lost = threading.Event()
         self._closing = threading.Event()
-        self._thread = threading.Thread(
-            target=self._loop, name=f"job-{job.pk}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._loop, name=f"job-{job.pk}", daemon=True)
 
     def open(self) -> None:
         with self._lock:
@@ -53,9 +51,7 @@ class Progress:
                     timezone.now(),
                 )
                 self.job.remaining_seconds = None
-                self.job.fraction = (
-                    1.0 if state == State.SUCCEEDED else self.job.fraction
-                )
+                self.job.fraction = 1.0 if state == State.SUCCEEDED else self.job.fraction
                 self._announce()
         self._closing.set()
         self._thread.join()
@@ -81,9 +77,7 @@ class Progress:
 
     def log(self, text: str) -> None:
         with self._lock:
-            line = JobLine(
-                job=self.job, seq=self._next_seq(), at=timezone.now(), text=text
-            )
+            line = JobLine(job=self.job, seq=self._next_seq(), at=timezone.now(), text=text)
             self._lines.append(line)
             self._items.append({"type": "line", **line.to_dict()})
 
@@ -141,15 +135,11 @@ class Progress:
 
     def _announce(self) -> None:
         self._items = [item for item in self._items if item["type"] != "job"]
-        self._items.append(
-            {"type": "job", "seq": self._next_seq(), "job": self.job.to_dict()}
-        )
+        self._items.append({"type": "job", "seq": self._next_seq(), "job": self.job.to_dict()})
 
     def _mark(self, step: JobStep) -> None:
         self._dirty_steps.add(step.key)
-        self._items.append(
-            {"type": "step", "seq": self._next_seq(), "step": step.to_dict()}
-        )
+        self._items.append({"type": "step", "seq": self._next_seq(), "step": step.to_dict()})
 
     def _loop(self) -> None:
         waited = HEARTBEAT_SECONDS
@@ -190,19 +180,13 @@ class Progress:
             "error",
             "ended_at",
         ]
-        return {name: getattr(self.job, name) for name in names} | {
-            "heartbeat_at": timezone.now()
-        }
+        return {name: getattr(self.job, name) for name in names} | {"heartbeat_at": timezone.now()}
 
-    def _write(
-        self, row: dict[str, Any], steps: list[JobStep], lines: list[JobLine]
-    ) -> bool:
+    def _write(self, row: dict[str, Any], steps: list[JobStep], lines: list[JobLine]) -> bool:
         """Save under our lease; False when the lease is gone and nothing was written."""
         if self._lost.is_set():
             return False
-        mine = Job.objects.filter(
-            pk=self.job.pk, lease=self.job.lease, state=State.RUNNING
-        )
+        mine = Job.objects.filter(pk=self.job.pk, lease=self.job.lease, state=State.RUNNING)
         cancel_requested = mine.values_list("cancel_requested", flat=True).first()
         if not mine.update(**row):
             self._lost.set()
@@ -214,9 +198,7 @@ class Progress:
         JobLine.objects.bulk_create(lines)
         return True
 
-    def _put_back(
-        self, items: list[dict[str, Any]], lines: list[JobLine], steps: list[JobStep]
-    ) -> None:
+    def _put_back(self, items: list[dict[str, Any]], lines: list[JobLine], steps: list[JobStep]) -> None:
         with self._lock:
             self._items = items + self._items
             self._lines = lines + self._lines

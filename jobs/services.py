@@ -23,9 +23,7 @@ class AlreadyRunning(Exception):
     def __init__(self, job: Job) -> None:
         who = job.started_by.username if job.started_by else "the system"
         age = (timezone.now() - job.created_at).total_seconds()
-        super().__init__(
-            f"“{job.label}” is already running, started by {who} {age:.0f} s ago."
-        )
+        super().__init__(f"“{job.label}” is already running, started by {who} {age:.0f} s ago.")
         self.job = job
 
 
@@ -43,9 +41,7 @@ def start(
     """
     try:
         with transaction.atomic():
-            job = Job.objects.create(
-                kind=kind, params=params, started_by=user, label=label, subject=subject
-            )
+            job = Job.objects.create(kind=kind, params=params, started_by=user, label=label, subject=subject)
     except IntegrityError:
         running = Job.objects.active().filter(kind=kind, subject=subject).first()
         if running is None:
@@ -68,9 +64,7 @@ def cancel(job: Job) -> None:
     """Ask a running job to stop (it does within two seconds); a waiting one ends at once."""
     now = timezone.now()
     waiting = Job.objects.filter(pk=job.pk, state=State.PENDING)
-    if waiting.update(
-        state=State.CANCELLED, cancel_requested=True, ended_at=now, seq=job.seq + 1
-    ):
+    if waiting.update(state=State.CANCELLED, cancel_requested=True, ended_at=now, seq=job.seq + 1):
         _announce(job)
     else:
         Job.objects.filter(pk=job.pk, state=State.RUNNING).update(cancel_requested=True)
@@ -79,15 +73,11 @@ def cancel(job: Job) -> None:
 def reap() -> None:
     """Give jobs whose worker went silent to another one, and resend those the queue lost."""
     now = timezone.now()
-    silent = Job.objects.filter(
-        state=State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=LEASE_SECONDS)
-    )
+    silent = Job.objects.filter(state=State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=LEASE_SECONDS))
     for job in silent:
         _take_back(job)
     lost = now - timedelta(seconds=RESEND_SECONDS)
-    for job in Job.objects.filter(
-        state=State.PENDING, created_at__lt=now - timedelta(seconds=5)
-    ):
+    for job in Job.objects.filter(state=State.PENDING, created_at__lt=now - timedelta(seconds=5)):
         if job.sent_at is None or job.sent_at < lost:
             send(job)
 
@@ -98,16 +88,16 @@ def _take_back(job: Job) -> None:
     if job.cancel_requested:
         change |= {"state": State.CANCELLED, "ended_at": now}
     elif job.attempts >= MAX_ATTEMPTS:
-        error = f"Its worker was lost {job.attempts} times, so it was not started again. See the worker's log."
+        error = (
+            f"Its worker was lost {job.attempts} times, so it was not started again. See the worker's log."
+        )
         change |= {"state": State.INTERRUPTED, "ended_at": now, "error": error}
     else:
         change |= {
             "state": State.PENDING,
             "message": "The worker was lost; starting again",
         }
-    if Job.objects.filter(pk=job.pk, state=State.RUNNING, lease=job.lease).update(
-        **change
-    ):
+    if Job.objects.filter(pk=job.pk, state=State.RUNNING, lease=job.lease).update(**change):
         _announce(job)
         if change["state"] == State.PENDING:
             send(job)

@@ -15,9 +15,7 @@ PAGE_SIZE = 50
 
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    jobs = Paginator(Job.objects.select_related("started_by"), PAGE_SIZE).get_page(
-        request.GET.get("page")
-    )
+    jobs = Paginator(Job.objects.select_related("started_by"), PAGE_SIZE).get_page(request.GET.get("page"))
     return render(request, "jobs/index.html", {"jobs": jobs})
 
 

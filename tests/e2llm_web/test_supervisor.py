@@ -33,7 +33,7 @@ class Diary:
 
 
 def part(name: str, program: str, **options: object) -> Part:
-    return Part(name, [sys.executable, "-c", program], dict(os.environ), **options)  # type: ignore[arg-type]
+    return Part(name, [sys.executable, "-c", program], dict(os.environ), **options)
 
 
 @pytest.fixture

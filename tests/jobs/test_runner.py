@@ -54,7 +54,7 @@ def test_a_failure_is_recorded_in_its_own_words_and_raised() -> None:
 def test_a_programming_error_is_called_internal() -> None:
     job = new_job()
     with pytest.raises(KeyError):
-        runner.execute(job.pk, lambda progress: {}["missing"])
+        runner.execute(job.pk, lambda progress: dict[str, None]()["missing"])
     job.refresh_from_db()
     assert job.error.startswith("Internal error (KeyError")
 
