@@ -4,8 +4,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from pytest_django. import SettingsWrapper
 from django.db import connection
+from pytest_django.fixtures import Settings
 
 from accounts import vault
 from inventory.models import SshIdentity
@@ -29,13 +29,13 @@ def test_the_key_file_is_readable_by_its_owner_alone() -> None:
     assert stat.S_IMODE(vault.key_file().stat().st_mode) == 0o600
 
 
-def test_a_lost_key_file_is_named_with_its_remedy(tmp_path: Path, settings: SettingsWrapper) -> None:
+def test_a_lost_key_file_is_named_with_its_remedy(tmp_path: Path, settings: Settings) -> None:
     settings.DATA_DIR = tmp_path / "elsewhere"
     with pytest.raises(vault.VaultError, match="Restore it from"):
         vault.decrypt("anything")
 
 
-def test_a_secret_of_another_key_does_not_open(tmp_path: Path, settings: SettingsWrapper) -> None:
+def test_a_secret_of_another_key_does_not_open(tmp_path: Path, settings: Settings) -> None:
     token = vault.encrypt("secret")
     settings.DATA_DIR = tmp_path / "other"
     vault.create_key_file()
