@@ -6,6 +6,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST
 
+from accounts.models import User
 from accounts.services import audit, client_address, operator_required
 from jobs import services
 from jobs.models import Job
@@ -28,15 +29,10 @@ def detail(request: HttpRequest, job_id: int) -> HttpResponse:
 @require_POST
 @operator_required
 def cancel(request: HttpRequest, job_id: int) -> HttpResponse:
+    assert isinstance(request.user, User), "every page but sign-in asks for a logged-in user"
     job = get_object_or_404(Job, pk=job_id)
     services.cancel(job)
-    audit(
-        request.user,
-        "job.cancelled",
-        job.label,
-        {"job": job.pk},
-        client_address(request),
-    )
+    audit(request.user, "job.cancelled", job.label, {"job": job.pk}, client_address(request))
     back = request.POST.get("next", "")
     if not url_has_allowed_host_and_scheme(back, allowed_hosts={request.get_host()}):
         return redirect("jobs:detail", job.pk)
