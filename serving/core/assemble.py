@@ -4,47 +4,47 @@ from __future__ import annotations
 
 from typing import Any
 
+HEAD_FIELDS = ("id", "created", "model", "system_fingerprint")
 TEXT_FIELDS = ("content", "reasoning_content", "refusal")
 
 
-class ChatAssembler:
-    """Collects chat completion chunks into a chat completion."""
+class Assembler:
+    """Collects the chunks of a streamed completion into the completion that they are pieces of."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_chat: bool) -> None:
+        self._is_chat = is_chat
         self._head: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
-        self.usage: dict[str, Any] | None = None
+        self._usage: dict[str, Any] | None = None
 
     def add(self, chunk: dict[str, Any]) -> None:
         if not self._head:
-            self._head = {
-                key: chunk[key] for key in ("id", "created", "model", "system_fingerprint") if key in chunk
-            }
+            self._head = {key: chunk[key] for key in HEAD_FIELDS if key in chunk}
         if chunk.get("usage"):
-            self.usage = chunk["usage"]
+            self._usage = chunk["usage"]
         for choice in chunk.get("choices", []):
             self._add_choice(choice)
 
     def result(self) -> dict[str, Any]:
+        kind = "chat.completion" if self._is_chat else "text_completion"
         choices = [self._choices[index] for index in sorted(self._choices)]
-        return {**self._head, "object": "chat.completion", "choices": choices, "usage": self.usage}
+        return {**self._head, "object": kind, "choices": choices, "usage": self._usage}
 
     def _add_choice(self, choice: dict[str, Any]) -> None:
-        whole = self._choices.setdefault(
-            choice["index"],
-            {
-                "index": choice["index"],
-                "message": {"role": "assistant", "content": None},
-                "logprobs": None,
-                "finish_reason": None,
-            },
-        )
+        whole = self._choices.setdefault(choice["index"], self._empty(choice["index"]))
         if choice.get("finish_reason"):
             whole["finish_reason"] = choice["finish_reason"]
         if choice.get("logprobs"):
             whole["logprobs"] = whole["logprobs"] or {"content": []}
             whole["logprobs"]["content"] += choice["logprobs"].get("content") or []
-        add_delta(whole["message"], choice.get("delta") or {})
+        if self._is_chat:
+            add_delta(whole["message"], choice.get("delta") or {})
+        else:
+            whole["text"] += choice.get("text") or ""
+
+    def _empty(self, index: int) -> dict[str, Any]:
+        answer = {"message": {"role": "assistant", "content": None}} if self._is_chat else {"text": ""}
+        return {"index": index, **answer, "logprobs": None, "finish_reason": None}
 
 
 def add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:

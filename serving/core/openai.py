@@ -10,81 +10,99 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-MAX_DEPTH = 32
+from serving.core.body import BadRequest
+
 MAX_STOPS = 16
 MAX_TOP_LOGPROBS = 20
 MAX_SCHEMA_CHARACTERS = 64 * 1024
 TOKENS_PER_MESSAGE = 16  # more than any chat template in use adds around one message
+TOKENS_PER_TEMPLATE = 64
+TOKENS_PER_TOOLS = 1024
+CHAT_PATH = "/v1/chat/completions"
+COMPLETION_PATH = "/v1/completions"
 
 Check = Callable[[Any], Any]
 
 
-class BadRequest(ValueError):
-    """The request cannot be served as it is; `param` names the field."""
-
-    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
-        self.code = code
-
-
 @dataclass(frozen=True)
-class ChatRequest:
-    """A chat completion that was asked for, and the body that a replica is sent for it."""
+class Generation:
+    """An answer that was asked for: where a replica makes it, and the body that it is sent.
+
+    `opening` is how the conversation begins; follow-ups have the same one.
+    """
 
     model: str
-    messages: list[dict[str, Any]]
+    path: str
     body: dict[str, Any]
+    opening: Any
     streams: bool
     wants_usage: bool
     max_tokens: int | None
     token_bound: int
 
 
-def parse(raw: bytes) -> dict[str, Any]:
-    """The JSON object of a body, or BadRequest for everything that JSON parsers disagree about."""
-    try:
-        text = raw.decode("utf-8")
-        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
-        _check_depth(value)
-        if b"\\ud" in raw.lower():
-            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair has no UTF-8
-    except UnicodeError:
-        raise BadRequest("the body is not valid UTF-8") from None
-    except RecursionError:
-        raise BadRequest(f"the body is nested deeper than {MAX_DEPTH} levels") from None
-    except json.JSONDecodeError as error:
-        raise BadRequest(f"the body is not valid JSON: {error.msg} at character {error.pos}") from None
-    if not isinstance(value, dict):
-        raise BadRequest("the body is not a JSON object")
-    return value
-
-
-def chat_request(raw: bytes) -> ChatRequest:
-    value = parse(raw)
+def chat_request(value: dict[str, Any], size: int) -> Generation:
+    """A chat completion; `size` is the length of the body in bytes."""
     model = _text(value, "model", required=True)
     messages = _messages(value.get("messages"))
-    streams = _flag(value.get("stream", False), "stream")
+    _check_choices(value)
+    tools = TOKENS_PER_TOOLS if value.get("tools") else 0
+    return Generation(
+        model=model,
+        path=CHAT_PATH,
+        body={"model": model, "messages": messages, **allowed(value, CHAT_FIELDS)},
+        opening=opening(messages),
+        streams=_flag(value.get("stream", False), "stream"),
+        wants_usage=_wants_usage(value),
+        max_tokens=_max_tokens(value, "max_completion_tokens", "max_tokens"),
+        # No tokenizer makes more tokens than there are bytes, so a short prompt need not be counted.
+        token_bound=size + TOKENS_PER_MESSAGE * len(messages) + TOKENS_PER_TEMPLATE + tools,
+    )
+
+
+def completion_request(value: dict[str, Any], size: int) -> Generation:
+    """A completion of plain text."""
+    model = _text(value, "model", required=True)
+    prompt = value.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if not isinstance(prompt, str) or not prompt:
+        raise BadRequest("prompt must be one text that is not empty", "prompt")
+    if value.get("suffix") or value.get("echo") or value.get("best_of") not in (None, 1):
+        raise BadRequest("suffix, echo and best_of are not supported")
+    _check_choices(value)
+    return Generation(
+        model=model,
+        path=COMPLETION_PATH,
+        body={"model": model, "prompt": prompt, **allowed(value, COMPLETION_FIELDS)},
+        opening=prompt[:256],
+        streams=_flag(value.get("stream", False), "stream"),
+        wants_usage=_wants_usage(value),
+        max_tokens=_max_tokens(value, "max_tokens"),
+        token_bound=size,
+    )
+
+
+def allowed(value: dict[str, Any], fields: dict[str, Check]) -> dict[str, Any]:
+    return {name: check(value[name]) for name, check in fields.items() if value.get(name) is not None}
+
+
+def opening(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Up to the first message of the user."""
+    first = next((index for index, message in enumerate(messages) if message["role"] == "user"), 0)
+    return messages[: first + 1]
+
+
+def _wants_usage(value: dict[str, Any]) -> bool:
     options = value.get("stream_options") or {}
     if not isinstance(options, dict):
         raise BadRequest("stream_options must be an object", "stream_options")
-    body = {"model": model, "messages": messages}
-    for name, check in FIELDS.items():
-        if value.get(name) is not None:
-            body[name] = check(value[name])
-    _check_choices(value)
-    limits = [value[name] for name in ("max_completion_tokens", "max_tokens") if value.get(name) is not None]
-    max_tokens = _whole(1, 2**31)(limits[0]) if limits else None
-    return ChatRequest(
-        model=model,
-        messages=messages,
-        body=body,
-        streams=streams,
-        wants_usage=_flag(options.get("include_usage", False), "stream_options.include_usage"),
-        max_tokens=max_tokens,
-        # No tokenizer makes more tokens than there are bytes, so a short prompt need not be counted.
-        token_bound=len(raw) + TOKENS_PER_MESSAGE * len(messages),
-    )
+    return _flag(options.get("include_usage", False), "stream_options.include_usage")
+
+
+def _max_tokens(value: dict[str, Any], *names: str) -> int | None:
+    given = [value[name] for name in names if value.get(name) is not None]
+    return whole_number(1, 2**31)(given[0]) if given else None
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:
@@ -191,7 +209,7 @@ def _stop(value: Any) -> list[str]:
 def _logit_bias(value: Any) -> dict[str, float]:
     if not isinstance(value, dict) or len(value) > 1024:
         raise BadRequest("logit_bias must be an object of at most 1024 tokens", "logit_bias")
-    return {token: _number(-100, 100)(bias) for token, bias in value.items()}
+    return {token: number(-100, 100)(bias) for token, bias in value.items()}
 
 
 def _template_arguments(value: Any) -> dict[str, Any]:
@@ -208,7 +226,7 @@ def _check_choices(value: dict[str, Any]) -> None:
         raise BadRequest("n must be 1: a request holds one slot; send several requests instead", "n")
 
 
-def _number(low: float, high: float) -> Check:
+def number(low: float, high: float) -> Check:
     def check(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise BadRequest(f"{value!r} is not a number from {low} to {high}")
@@ -217,7 +235,7 @@ def _number(low: float, high: float) -> Check:
     return check
 
 
-def _whole(low: int, high: int) -> Check:
+def whole_number(low: int, high: int) -> Check:
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise BadRequest(f"{value!r} is not a whole number from {low} to {high}")
@@ -259,19 +277,23 @@ def _boolean(value: Any) -> bool:
     return _flag(value, "a switch")
 
 
-FIELDS: dict[str, Check] = {
-    "temperature": _number(0, 10),
-    "top_p": _number(0, 1),
-    "top_k": _whole(0, 10**6),
-    "min_p": _number(0, 1),
-    "presence_penalty": _number(-2, 2),
-    "frequency_penalty": _number(-2, 2),
-    "repeat_penalty": _number(0, 10),
-    "seed": _whole(-(2**63), 2**63 - 1),
+SAMPLING_FIELDS: dict[str, Check] = {
+    "temperature": number(0, 10),
+    "top_p": number(0, 1),
+    "top_k": whole_number(0, 10**6),
+    "min_p": number(0, 1),
+    "presence_penalty": number(-2, 2),
+    "frequency_penalty": number(-2, 2),
+    "repeat_penalty": number(0, 10),
+    "seed": whole_number(-(2**63), 2**63 - 1),
     "stop": _stop,
-    "logprobs": _boolean,
-    "top_logprobs": _whole(0, MAX_TOP_LOGPROBS),
     "logit_bias": _logit_bias,
+}
+COMPLETION_FIELDS: dict[str, Check] = {**SAMPLING_FIELDS, "logprobs": whole_number(0, MAX_TOP_LOGPROBS)}
+CHAT_FIELDS: dict[str, Check] = {
+    **SAMPLING_FIELDS,
+    "logprobs": _boolean,
+    "top_logprobs": whole_number(0, MAX_TOP_LOGPROBS),
     "response_format": _response_format,
     "tools": _tools,
     "tool_choice": _tool_choice,
@@ -279,28 +301,3 @@ FIELDS: dict[str, Check] = {
     "reasoning_effort": _choice("none", "minimal", "low", "medium", "high", "xhigh"),
     "chat_template_kwargs": _template_arguments,
 }
-
-
-def _no_constant(name: str) -> float:
-    raise json.JSONDecodeError(f"{name} is not JSON", name, 0)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise BadRequest("an object of the body has the same key twice")
-    return value
-
-
-def _check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
-            return
-    raise BadRequest(f"the body is nested deeper than {MAX_DEPTH} levels")

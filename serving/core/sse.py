@@ -9,6 +9,7 @@ from typing import Any
 END = b"\n\n"
 DONE = b"data: [DONE]\n\n"
 PREFIX = b"data: "
+TOKEN_FIELDS = (b'"content":"', b'"reasoning_content":"', b'"text":"', b'"tool_calls"')
 
 
 class EventSplitter:
@@ -78,4 +79,4 @@ def is_special(events: bytes) -> bool:
 
 def has_token(events: bytes) -> bool:
     """Whether these events carry generated text, and not only the role that opens an answer."""
-    return b'"content":"' in events or b'"reasoning_content":"' in events or b'"tool_calls"' in events
+    return any(field in events for field in TOKEN_FIELDS)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from serving.core import sse
-from serving.core.assemble import ChatAssembler
+from serving.core.anthropic import MessageEvents, message_of
+from serving.core.assemble import Assembler
+from serving.core.openai import CHAT_PATH, Generation
 from serving.gateway.http import EVENT_STREAM, Client
 from serving.gateway.timeline import Timeline
 from serving.upstream import ConnectionLost, Declined
@@ -27,13 +29,10 @@ class Answer(Protocol):
 class StreamedAnswer:
     """Passes events on as bytes; only those that carry figures or faults are opened."""
 
-    def __init__(
-        self, client: Client, timeline: Timeline, model: str, shows_usage: bool, shows_timing: bool
-    ) -> None:
+    def __init__(self, client: Client, timeline: Timeline, request: Generation, shows_timing: bool) -> None:
         self.client = client
         self.timeline = timeline
-        self.model = model
-        self.shows_usage = shows_usage
+        self.request = request
         self.shows_timing = shows_timing
         self.is_done = False
         self._alias = b""
@@ -45,7 +44,7 @@ class StreamedAnswer:
             first = sse.payload(next(sse.split(events)))
             check_fault(first)
             self._alias = b'"model":' + sse.compact(first.get("model", ""))
-            self._name = b'"model":' + sse.compact(self.model)
+            self._name = b'"model":' + sse.compact(self.request.model)
             await self.client.start(200, EVENT_STREAM)
         events = events.replace(self._alias, self._name)
         if sse.is_special(events):
@@ -54,11 +53,11 @@ class StreamedAnswer:
         else:
             await self._write(events)
 
-    async def finish(self) -> None:
-        await self.client.end()
-
     def restart(self) -> None:
         assert not self.client.has_started, "what was sent cannot be taken back"
+
+    async def finish(self) -> None:
+        await self.client.end()
 
     async def _write(self, events: bytes) -> None:
         if events:
@@ -75,19 +74,23 @@ class StreamedAnswer:
         note_figures(self.timeline, value)
         if self.shows_timing:
             value["e2llm"] = self.timeline.for_client()
-        return sse.event(value) if self.shows_usage or self.shows_timing else b""
+        elif not self.request.wants_usage:
+            if not value["choices"]:
+                return b""
+            del value["usage"]
+        return sse.event(value)
 
 
 class WholeAnswer:
     """Collects the events and answers once; nothing has been sent before, so it may be tried again."""
 
-    def __init__(self, client: Client, timeline: Timeline, model: str, shows_timing: bool) -> None:
+    def __init__(self, client: Client, timeline: Timeline, request: Generation, shows_timing: bool) -> None:
         self.client = client
         self.timeline = timeline
-        self.model = model
+        self.request = request
         self.shows_timing = shows_timing
         self.is_done = False
-        self._whole = ChatAssembler()
+        self._whole = Assembler(request.path == CHAT_PATH)
 
     async def feed(self, events: bytes) -> None:
         for event in sse.split(events):
@@ -101,13 +104,55 @@ class WholeAnswer:
                 note_figures(self.timeline, value)
 
     def restart(self) -> None:
-        self._whole = ChatAssembler()
+        self._whole = Assembler(self.request.path == CHAT_PATH)
+
+    def result(self) -> dict[str, Any]:
+        return {**self._whole.result(), "model": self.request.model}
 
     async def finish(self) -> None:
-        result = {**self._whole.result(), "model": self.model}
-        if self.shows_timing:
-            result["e2llm"] = self.timeline.for_client()
-        await self.client.json(200, result)
+        extra = {"e2llm": self.timeline.for_client()} if self.shows_timing else {}
+        await self.client.json(200, {**self.result(), **extra})
+
+
+class WholeMessage(WholeAnswer):
+    """The same as a Message of Anthropic's API."""
+
+    def result(self) -> dict[str, Any]:
+        return message_of(super().result())
+
+
+class StreamedMessage:
+    """A stream of Anthropic's events; every one is made anew, since none has the same shape."""
+
+    def __init__(self, client: Client, timeline: Timeline, request: Generation) -> None:
+        self.client = client
+        self.timeline = timeline
+        self.request = request
+        self.is_done = False
+        self._events = MessageEvents()
+        self._usage: dict[str, Any] | None = None
+
+    async def feed(self, events: bytes) -> None:
+        for event in sse.split(events):
+            if sse.is_done(event):
+                self.is_done = True
+                continue
+            chunk = sse.payload(event)
+            check_fault(chunk)
+            if not self.client.has_started:
+                await self.client.start(200, EVENT_STREAM)
+                await self.client.write(self._events.opened(chunk, self.request.model))
+            if chunk.get("usage"):
+                self._usage = chunk["usage"]
+                note_figures(self.timeline, chunk)
+            if translated := self._events.of(chunk):
+                await self.client.write(translated)
+
+    def restart(self) -> None:
+        assert not self.client.has_started, "what was sent cannot be taken back"
+
+    async def finish(self) -> None:
+        await self.client.end(self._events.ended(self._usage))
 
 
 def note_figures(timeline: Timeline, chunk: dict[str, Any]) -> None:

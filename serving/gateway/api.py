@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from django.utils import timezone
 
 from serving import upstream
 from serving.core import sse
+from serving.core.anthropic import error_of, messages_request
+from serving.core.anthropic import event as anthropic_event
 from serving.core.balancer import KeyBusy, Refused
-from serving.core.openai import BadRequest, chat_request
-from serving.gateway.answer import Answer, StreamedAnswer, WholeAnswer
-from serving.gateway.chat import ChatCall, ChatRun
+from serving.core.body import BadRequest, parse
+from serving.core.openai import Generation, chat_request, completion_request
+from serving.gateway.answer import Answer, StreamedAnswer, StreamedMessage, WholeAnswer, WholeMessage
 from serving.gateway.errors import ApiError, bad_request
 from serving.gateway.gateway import Gateway
+from serving.gateway.generation import Call, Run
 from serving.gateway.http import Client, ClientGone, Message, Receive, Send
 from serving.gateway.keys import Caller
+from serving.gateway.prompt import tokens_of
 from serving.gateway.timeline import Outcomes, Timeline
 
 CLIENT_CLOSED = 499
 Handler = Callable[[Gateway, Client], Awaitable[None]]
+Reader = Callable[[dict[str, Any], int], Generation]
 
 
 async def serve(gateway: Gateway, scope: Message, receive: Receive, send: Send) -> None:
@@ -31,10 +37,12 @@ async def serve(gateway: Gateway, scope: Message, receive: Receive, send: Send) 
     try:
         client.check_headers(gateway.limits)
         await handler(client)(gateway, client)
-    except ApiError as error:
-        await client.refuse(error)
+    except (ApiError, Refused, upstream.UpstreamError) as fault:
+        await client.refuse(translated(fault, client.request_id))
     except ClientGone:
         return
+    finally:
+        client.stop_watching()
 
 
 def handler(client: Client) -> Handler:
@@ -51,7 +59,7 @@ def handler(client: Client) -> Handler:
 def caller_of(gateway: Gateway, client: Client) -> Caller:
     if client.has_query_key:
         raise ApiError(401, "key_in_url", "a key in the address ends up in logs; send it as a header")
-    return gateway.keys.caller(client.header(b"authorization"))
+    return gateway.keys.caller(client.authorization())
 
 
 async def alive(gateway: Gateway, client: Client) -> None:
@@ -93,30 +101,92 @@ def model_card(name: str, created: int) -> dict[str, object]:
 
 
 async def chat(gateway: Gateway, client: Client) -> None:
+    await generate(gateway, client, chat_request)
+
+
+async def completions(gateway: Gateway, client: Client) -> None:
+    await generate(gateway, client, completion_request)
+
+
+async def messages(gateway: Gateway, client: Client) -> None:
+    client.error_of = error_of
+    await generate(gateway, client, messages_request)
+
+
+async def generate(gateway: Gateway, client: Client, read: Reader) -> None:
     caller = caller_of(gateway, client)
     if gateway.is_draining:
         raise ApiError(503, "draining", "this gateway is stopping", retry_after_seconds=2.0)
     timeline = Timeline(client.request_id, timezone.now(), gateway.clock(), key_id=caller.key_id)
     try:
-        await watched(gateway, client, timeline, answer_chat(gateway, client, caller, timeline))
+        await watched(gateway, client, timeline, answered(gateway, client, caller, timeline, read))
     finally:
         gateway.ended(timeline)
 
 
-async def answer_chat(gateway: Gateway, client: Client, caller: Caller, timeline: Timeline) -> None:
-    try:
-        request = chat_request(await client.body(gateway.limits))
-    except BadRequest as error:
-        raise bad_request(error) from error
+async def answered(
+    gateway: Gateway, client: Client, caller: Caller, timeline: Timeline, read: Reader
+) -> None:
+    request = read_request(await client.body(gateway.limits), read)
     route = gateway.routes.find(request.model)
     timeline.deployment, timeline.is_stream = route.deployment, request.streams
+    answer = answer_for(client, timeline, request)
+    await Run(Call(gateway, route, client, caller, request, timeline), answer).run()
+
+
+def read_request(body: bytes, read: Reader) -> Generation:
+    try:
+        return read(parse(body), len(body))
+    except BadRequest as error:
+        raise bad_request(error) from error
+
+
+def answer_for(client: Client, timeline: Timeline, request: Generation) -> Answer:
     shows_timing = client.header(b"x-e2llm-timing") == "1"
-    answer: Answer
-    if request.streams:
-        answer = StreamedAnswer(client, timeline, request.model, request.wants_usage, shows_timing)
-    else:
-        answer = WholeAnswer(client, timeline, request.model, shows_timing)
-    await ChatRun(ChatCall(gateway, route, client, caller, request, timeline), answer).run()
+    if client.error_of is error_of:
+        if request.streams:
+            return StreamedMessage(client, timeline, request)
+        return WholeMessage(client, timeline, request, shows_timing)
+    kind = StreamedAnswer if request.streams else WholeAnswer
+    return kind(client, timeline, request, shows_timing)
+
+
+async def count_tokens(gateway: Gateway, client: Client) -> None:
+    client.error_of = error_of
+    tokens = await tokens_asked(
+        gateway, client, lambda value, size: messages_request({"max_tokens": 1, **value}, size)
+    )
+    await client.json(200, {"input_tokens": len(tokens)})
+
+
+async def tokenize(gateway: Gateway, client: Client) -> None:
+    """The tokens of a text, or of messages as the model would see them."""
+    read = tokenize_request
+    await client.json(200, {"tokens": await tokens_asked(gateway, client, read)})
+
+
+def tokenize_request(value: dict[str, Any], size: int) -> Generation:
+    if "messages" in value:
+        return chat_request(value, size)
+    text = value.get("content", value.get("prompt", ""))
+    return completion_request({"model": value.get("model"), "prompt": text}, size)
+
+
+async def tokens_asked(gateway: Gateway, client: Client, read: Reader) -> list[int]:
+    caller_of(gateway, client)
+    request = read_request(await client.body(gateway.limits), read)
+    endpoint = gateway.routes.find(request.model).any_endpoint()
+    return await tokens_of(request, endpoint, gateway.limits.control_seconds)
+
+
+async def embeddings(gateway: Gateway, client: Client) -> None:
+    caller_of(gateway, client)
+    raise ApiError(
+        400,
+        "not_supported",
+        "the deployments of this server generate text; none of them makes embeddings",
+        param="model",
+    )
 
 
 async def watched(gateway: Gateway, client: Client, timeline: Timeline, work: Awaitable[None]) -> None:
@@ -145,14 +215,19 @@ async def tell(client: Client, timeline: Timeline, error: ApiError) -> None:
     """Before the first byte an error is a status; after it, an event in the stream and no [DONE]."""
     if client.has_started:
         timeline.fail(Outcomes.CUT, error.status, str(error))
-        body = {"error": {**error.body["error"], "code": "stream_interrupted"}}
-        await client.end(sse.event(body))
+        await client.end(interrupted(client, error))
         return
     outcome = (
         Outcomes.FAILED if error.status >= 500 and error.retry_after_seconds is None else Outcomes.REFUSED
     )
     timeline.fail(outcome, error.status, str(error))
     await client.refuse(error)
+
+
+def interrupted(client: Client, error: ApiError) -> bytes:
+    if client.error_of is error_of:
+        return anthropic_event(error_of(error.status, str(error)))
+    return sse.event({"error": {**error.body["error"], "code": "stream_interrupted"}})
 
 
 def translated(fault: Exception, request_id: str) -> ApiError:
@@ -176,4 +251,9 @@ ADDRESSES: dict[str, tuple[str, Handler]] = {
     "/metrics": ("GET", metrics),
     "/v1/models": ("GET", models),
     "/v1/chat/completions": ("POST", chat),
+    "/v1/completions": ("POST", completions),
+    "/v1/embeddings": ("POST", embeddings),
+    "/v1/messages": ("POST", messages),
+    "/v1/messages/count_tokens": ("POST", count_tokens),
+    "/tokenize": ("POST", tokenize),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from serving.core.openai import BadRequest
+from serving.core.body import BadRequest
 
 
 class ApiError(Exception):

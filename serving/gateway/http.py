@@ -33,6 +33,7 @@ class Client:
         self.has_query_key = any(name in scope["query_string"] for name in (b"key=", b"token="))
         self.request_id = ""
         self.has_started = False
+        self.error_of: Callable[[int, str], dict[str, Any]] | None = None
         self.task: asyncio.Task[Any] | None = None
         self.was_dropped = ""
         self._raw_headers = scope["headers"]
@@ -43,6 +44,11 @@ class Client:
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
+
+    def authorization(self) -> str:
+        """The key as a bearer; Anthropic's clients send it under a name of their own."""
+        own = self.header(b"x-api-key") if self.path.startswith("/v1/messages") else ""
+        return self.header(b"authorization") or (own and f"Bearer {own}")
 
     async def body(self, limits: Limits) -> bytes:
         """The whole body, or the refusal that its size, its speed or its encoding earns; then watch the client."""
@@ -99,7 +105,8 @@ class Client:
     async def refuse(self, error: ApiError) -> None:
         # The rest of a refused body would be read as the next request.
         closes = [(b"connection", b"close")] if error.status in (408, 411, 413, 415, 431) else []
-        await self.json(error.status, error.body, [*error.headers, *closes])
+        shape = error.body if self.error_of is None else self.error_of(error.status, str(error))
+        await self.json(error.status, shape, [*error.headers, *closes])
 
     def check_headers(self, limits: Limits) -> None:
         names = [name for name, _ in self._raw_headers]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from serving import upstream
-from serving.core.openai import ChatRequest
+from serving.core.openai import CHAT_PATH, Generation
 from serving.gateway.errors import ApiError
 from serving.gateway.routes import Endpoint
 
@@ -21,7 +20,7 @@ class Prompt:
 
 
 async def prompt_of(
-    request: ChatRequest, endpoint: Endpoint, context_tokens: int, needs_tokens: bool, timeout_seconds: float
+    request: Generation, endpoint: Endpoint, context_tokens: int, needs_tokens: bool, timeout_seconds: float
 ) -> Prompt:
     """Refuse what does not fit the context of one slot before it takes a place in the queue."""
     bound = request.token_bound
@@ -32,7 +31,7 @@ async def prompt_of(
         )
     if not needs_tokens and wanted is not None and bound + wanted <= context_tokens:
         return Prompt(bound, (), wanted)
-    tokens = await tokenise_chat(endpoint, request.body, timeout_seconds)
+    tokens = await tokens_of(request, endpoint, timeout_seconds)
     room = context_tokens - len(tokens)
     if room < 1:
         raise too_long(
@@ -46,9 +45,11 @@ def too_long(text: str, param: str) -> ApiError:
     return ApiError(400, "context_length_exceeded", text, param=param)
 
 
-async def tokenise_chat(endpoint: Endpoint, body: dict[str, Any], timeout_seconds: float) -> list[int]:
-    """The tokens that the chat endpoint would make of the same body."""
-    rendered = await upstream.call(endpoint.target, "POST", "/apply-template", body, timeout_seconds)
+async def tokens_of(request: Generation, endpoint: Endpoint, timeout_seconds: float) -> list[int]:
+    """The tokens that the replica would make of the same body."""
+    if request.path != CHAT_PATH:
+        return await tokenise(endpoint, request.body["prompt"], timeout_seconds)
+    rendered = await upstream.call(endpoint.target, "POST", "/apply-template", request.body, timeout_seconds)
     return await tokenise(endpoint, rendered["prompt"], timeout_seconds)
 
 

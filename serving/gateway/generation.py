@@ -1,4 +1,4 @@
-"""One chat completion: counted, queued, prompted, handed over, streamed, and its slot given back in every case."""
+"""One answer on its way: counted, queued, prompted, handed over, streamed, its slot given back in every case."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from serving import upstream
 from serving.core import sse
 from serving.core.balancer import Lease, Ticket
 from serving.core.handover import Handover, HandoverBroken
-from serving.core.openai import ChatRequest
+from serving.core.openai import Generation
 from serving.gateway import handing
 from serving.gateway.answer import Answer
 from serving.gateway.errors import ApiError
@@ -22,26 +22,25 @@ from serving.gateway.prompt import Prompt, prompt_of
 from serving.gateway.routes import Endpoint, Route
 from serving.gateway.timeline import Timeline
 
-CHAT_PATH = "/v1/chat/completions"
 STEP_FAULTS = (upstream.UpstreamError, HandoverBroken)
 
 
 @dataclass(frozen=True)
-class ChatCall:
+class Call:
     """What is fixed of one request from the start."""
 
     gateway: Gateway
     route: Route
     client: Client
     caller: Caller
-    request: ChatRequest
+    request: Generation
     timeline: Timeline
 
 
-class ChatRun:
+class Run:
     """The way of one request through the gateway."""
 
-    def __init__(self, call: ChatCall, answer: Answer) -> None:
+    def __init__(self, call: Call, answer: Answer) -> None:
         self.call = call
         self.answer = answer
         self.gateway, self.route, self.timeline = call.gateway, call.route, call.timeline
@@ -147,7 +146,9 @@ class ChatRun:
             inter_token_seconds=self.limits.inter_token_seconds,
             total_seconds=self.limits.total_seconds - (self.clock() - self.timeline.received),
         )
-        stream = await upstream.open_stream(destination.target, CHAT_PATH, self._body(slot), deadlines)
+        stream = await upstream.open_stream(
+            destination.target, self.call.request.path, self._body(slot), deadlines
+        )
         try:
             while events := await stream.events():
                 if self.timeline.first_token is None and sse.has_token(events):
@@ -235,11 +236,6 @@ class ChatRun:
             self.gateway.mover.remove(*self.files.pop())
 
 
-def conversation(call: ChatCall) -> str:
+def conversation(call: Call) -> str:
     """Names a conversation by its beginning, so that a follow-up can be sent to where its prefix lies."""
-    beginning = []
-    for message in call.request.messages:
-        beginning.append(message)
-        if message["role"] == "user":
-            break
-    return hashlib.sha256(call.caller.key.encode() + sse.compact(beginning)).hexdigest()
+    return hashlib.sha256(call.caller.key.encode() + sse.compact(call.request.opening)).hexdigest()

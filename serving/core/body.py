@@ -1,0 +1,61 @@
+"""Request bodies: JSON that every parser reads the same way, or a refusal that says what is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+MAX_DEPTH = 32
+
+
+class BadRequest(ValueError):
+    """The request cannot be served as it is; `param` names the field."""
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+def parse(raw: bytes) -> dict[str, Any]:
+    """The JSON object of a body, or BadRequest for everything that JSON parsers disagree about."""
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        _check_depth(value)
+        if b"\\ud" in raw.lower():
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair has no UTF-8
+    except UnicodeError:
+        raise BadRequest("the body is not valid UTF-8") from None
+    except RecursionError:
+        raise BadRequest(f"the body is nested deeper than {MAX_DEPTH} levels") from None
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"the body is not valid JSON: {error.msg} at character {error.pos}") from None
+    if not isinstance(value, dict):
+        raise BadRequest("the body is not a JSON object")
+    return value
+
+
+def _no_constant(name: str) -> float:
+    raise json.JSONDecodeError(f"{name} is not JSON", name, 0)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise BadRequest("an object of the body has the same key twice")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return
+    raise BadRequest(f"the body is nested deeper than {MAX_DEPTH} levels")
