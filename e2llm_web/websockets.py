@@ -1,7 +1,5 @@
 """Every websocket of the site, each for logged-in people of this origin only."""
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from asgiref.typing import ASGIReceiveCallable, ASGISendCallable
@@ -10,13 +8,16 @@ from channels.routing import URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.urls import URLPattern
 
+from jobs import consumers as jobs
+from planner import consumers as planner
+from serving import consumers as serving
+
 NOT_LOGGED_IN = 4401
-APPS = ("jobs", "inventory", "planner", "serving")
-
-
-def urlpatterns() -> list[URLPattern]:
-    consumers = [import_module(f"{app}.consumers") for app in APPS if find_spec(f"{app}.consumers")]
-    return [pattern for module in consumers for pattern in module.websocket_urlpatterns]
+urlpatterns: list[URLPattern] = [
+    *jobs.websocket_urlpatterns,
+    *planner.websocket_urlpatterns,
+    *serving.websocket_urlpatterns,
+]
 
 
 class LoggedInOnly:
@@ -33,4 +34,4 @@ class LoggedInOnly:
         await send({"type": "websocket.close", "code": NOT_LOGGED_IN, "reason": "log in first"})
 
 
-application = AllowedHostsOriginValidator(AuthMiddlewareStack(LoggedInOnly(URLRouter(urlpatterns()))))
+application = AllowedHostsOriginValidator(AuthMiddlewareStack(LoggedInOnly(URLRouter(urlpatterns))))
