@@ -5,9 +5,58 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import mean
 
-from inventory.core.model_shape import ModelShape
+from inventory.core.model_shape import F32_BYTES, KV_TYPE_BYTES, ModelShape, in_groups
 
 SLOT_OVERHEAD_BYTES = 20_000_000
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What llama-server takes to run a model alone on one device, as its load log lists it."""
+
+    weight_bytes: int
+    kv_bytes: int
+    compute_bytes: int
+    output_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weight_bytes + self.kv_bytes + self.compute_bytes + self.output_bytes
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a server is started: context of one slot, slots, cache type, whether windows keep everything."""
+
+    context_tokens: int
+    slots: int = 1
+    kv_type: str = "f16"
+    full_cache: bool = False
+    micro_batch_tokens: int = 512
+
+    @property
+    def cache_tokens(self) -> int:
+        return self.context_tokens * self.slots
+
+    def rows(self, window: int | None) -> int:
+        """Rows of a block's cache: one pool for all slots, in which a window is kept for each of them."""
+        if window is None or self.full_cache:
+            return in_groups(self.cache_tokens)
+        return in_groups(min(self.cache_tokens, window * self.slots + self.micro_batch_tokens))
+
+
+def memory_of(shape: ModelShape, setting: Setting) -> Memory:
+    """The four buffers of a server that runs the whole model with a unified cache and flash attention."""
+    scale = KV_TYPE_BYTES[setting.kv_type] / KV_TYPE_BYTES["f16"]
+    kv = sum(setting.rows(block.window_tokens) * block.kv_bytes_per_token * scale for block in shape.blocks)
+    state = setting.slots * sum(block.state_bytes for block in shape.blocks)
+    windows = {block.window_tokens for block in shape.blocks if block.kv_bytes_per_token}
+    return Memory(
+        weight_bytes=shape.weight_bytes,
+        kv_bytes=round(kv) + state,
+        compute_bytes=shape.compute_bytes(setting.micro_batch_tokens, sum(map(setting.rows, windows))),
+        output_bytes=setting.slots * shape.vocabulary * F32_BYTES,
+    )
 
 
 @dataclass(frozen=True)
