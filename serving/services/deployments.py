@@ -39,11 +39,14 @@ def deploy(
     user: User | None,
     *,
     plan_run: PlanRun | None = None,
+    instead_of: Deployment | None = None,
 ) -> Deployment:
-    """Record what is wanted and start the roll-out; deployments on the same devices are replaced by it."""
+    """Record what is wanted and start the roll-out; what runs on its devices, and `instead_of`, is replaced by it."""
     from_inventory.devices_by_name(plan, dict(plan_run.device_ids) if plan_run else {})
     with transaction.atomic():
         replaced = overlapping(plan)
+        if instead_of is not None and instead_of not in replaced:
+            replaced.append(instead_of)
         deployment = record(plan, cluster, model, user, plan_run)
         beside = bool(replaced) and fits_beside(plan, [other.plan for other in replaced])
         params = {
@@ -139,7 +142,14 @@ def roll_back(deployment: Deployment, user: User | None) -> Deployment:
     if previous is None:
         raise CannotDeploy("Nothing ran before this deployment, so there is nothing to roll back to.")
     audit(user, "deployment.rolled_back", deployment, {"to": previous.pk})
-    return deploy_again(previous, user)
+    return deploy(
+        previous.plan,
+        previous.cluster,
+        previous.model,
+        user,
+        plan_run=previous.plan_run,
+        instead_of=deployment,
+    )
 
 
 def deploy_again(old: Deployment, user: User | None) -> Deployment:

@@ -33,6 +33,7 @@ class Laboratory:
     devices: dict[str, Device]
     model: LanguageModel
     blocks: int
+    limit_bytes: int = 300 * MIB
 
     def cluster(self) -> dict[str, Any]:
         return {
@@ -60,7 +61,7 @@ class Laboratory:
         return {"role": role, "slots": slots, "micro_batch": 1, "stages": stages}
 
     def stage(self, name: str, blocks: int, master: bool) -> dict[str, Any]:
-        sizes = {"gpu_bytes": 200 * MIB, "gpu_limit_bytes": 300 * MIB, "ram_bytes": 0}
+        sizes = {"gpu_bytes": 200 * MIB, "gpu_limit_bytes": self.limit_bytes, "ram_bytes": 0}
         return {"device": name, "master": master, "gpu_blocks": blocks, "cpu_blocks": 0, **sizes}
 
     def split(self, role: str = "mixed") -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 from jobs.models import Job, JobStep
@@ -129,6 +130,46 @@ def test_new_plan_that_does_not_fit_beside_replaces_the_old_one_first(laboratory
     assert second.state == Deployment.States.RUNNING
     steps = list(Job.objects.get(subject=second.subject).steps.values_list("key", flat=True))
     assert steps[0] == f"stop:{first.pk}"
+
+
+def test_new_plan_that_fits_beside_is_ready_before_the_old_one_stops(laboratory: Laboratory) -> None:
+    laboratory.limit_bytes *= 2
+    first = laboratory.deploy(laboratory.single())
+    second = laboratory.deploy(laboratory.single())
+    first.refresh_from_db()
+    assert (first.state, second.state) == (Deployment.States.STOPPED, Deployment.States.RUNNING)
+    steps = {step.key: step for step in Job.objects.get(subject=second.subject).steps.all()}
+    ready, stopped = steps["0:check"].ended_at, steps[f"stop:{first.pk}"].started_at
+    assert ready is not None
+    assert stopped is not None
+    assert ready <= stopped
+
+
+def test_roll_back_deploys_the_plan_that_ran_before(laboratory: Laboratory) -> None:
+    first = laboratory.deploy(laboratory.single(device="box-1"))
+    second = laboratory.deploy(laboratory.single(device="box-2"))
+    third = deployments.roll_back(second, None)
+    laboratory.work()
+    third.refresh_from_db()
+    assert third.state == Deployment.States.RUNNING
+    assert third.plan == first.plan
+    second.refresh_from_db()
+    assert second.state == Deployment.States.STOPPED
+
+
+def test_stop_during_the_roll_out_leaves_nothing(laboratory: Laboratory) -> None:
+    deployment = deployments.deploy(
+        laboratory.plan(laboratory.split()), laboratory.cluster(), laboratory.model, None
+    )
+    worker = threading.Thread(target=laboratory.work)
+    worker.start()
+    wait_until(lambda: ManagedProcess.objects.filter(state="started").exists(), "a process was started")
+    deployments.stop(deployment, None)
+    worker.join()
+    laboratory.work()
+    deployment.refresh_from_db()
+    assert deployment.state == Deployment.States.STOPPED
+    assert not states.left_on_hosts().exists()
 
 
 def test_failed_roll_out_brings_the_replaced_plan_back(laboratory: Laboratory) -> None:
