@@ -21,7 +21,7 @@ from planner.core.roles import Assignment, assign, assign_mixed
 class EvolveSettings:
     population: int = 40
     generations: int = 60
-    elites: int = 6
+    elites: int = 10
     objective: str = "wait"
     allow_mixed: bool = True
 
