@@ -20,6 +20,8 @@ class Stub:
 
     alias: str = "e2llm-00000000feed"
     words: list[str] = field(default_factory=lambda: ["Hello", " there", "!"])
+    deltas: list[dict[str, Any]] = field(default_factory=list)
+    finish: str = "stop"
     pause_seconds: float = 0.0
     fault: str = ""  # refuse | crash | hang | stall | cut | error_event | busy | too_long
     fault_after: int = 2
@@ -81,11 +83,11 @@ class Stub:
         cached = 0 if self.forgets_restored else self.restored.pop(body["id_slot"], 0)
         head = {"id": "chatcmpl-1", "created": 1, "model": self.alias, "object": "chat.completion.chunk"}
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None}]
-        deltas += [{"content": word} for word in self.words]
+        deltas += self.deltas or [{"content": word} for word in self.words]
         chunks = [
             {**head, "choices": [{"index": 0, "finish_reason": None, "delta": delta}]} for delta in deltas
         ]
-        chunks.append({**head, "choices": [{"index": 0, "finish_reason": "stop", "delta": {}}]})
+        chunks.append({**head, "choices": [{"index": 0, "finish_reason": self.finish, "delta": {}}]})
         usage = {"prompt_tokens": prompt, "completion_tokens": len(self.words), "total_tokens": 0}
         timings = {"cache_n": cached, "predicted_per_second": 50.0}
         return [*chunks, {**head, "choices": [], "usage": usage, "timings": timings}]

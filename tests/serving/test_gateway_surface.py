@@ -1,0 +1,277 @@
+"""Every address of the gateway, with the official SDKs as clients and a real llama-server behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from serving import upstream
+from serving.core.commands import ModelFacts, replica_commands
+from serving.core.placement import HostFacts
+from serving.gateway.routes import Endpoint
+from tests.serving.gateway_server import MODEL, Running, endpoint, running_gateway
+from tests.serving.stub_replica import running_stub
+
+ASK = [{"role": "user", "content": "Name three colours."}]
+WEATHER: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "enum": ["Oslo"]}},
+    "required": ["city"],
+}
+
+
+CALLS: list[dict[str, Any]] = [
+    {
+        "tool_calls": [
+            {"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": ""}}
+        ]
+    },
+    {"tool_calls": [{"index": 0, "function": {"arguments": '{"city": '}}]},
+    {"tool_calls": [{"index": 0, "function": {"arguments": '"Oslo"}'}}]},
+]
+
+
+@pytest.fixture(scope="module")
+def replica(
+    llama_facts: dict[str, Any],
+    small_model: Path,
+    model_bytes: tuple[dict[str, Any], int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Endpoint]:
+    """One llama-server, started with the command line of a plan."""
+    folder = tmp_path_factory.mktemp("replica")
+    host = HostFacts(
+        device="box",
+        address="127.0.0.41",
+        port=18741,
+        gpus=(),
+        threads=1,
+        server_path=llama_facts["server_path"],
+        rpc_server_path=llama_facts["rpc_server_path"],
+        model_path=str(small_model),
+        flags=frozenset(llama_facts["flags"]),
+        marker="e2llm-00000000abcd",
+        run_folder=str(folder),
+        slot_folder=str(folder),
+    )
+    _, blocks = model_bytes
+    stage = {"device": "box", "master": True, "gpu_blocks": blocks, "cpu_blocks": 0}
+    plan = {"mode": "mixed", "replicas": [{"role": "mixed", "slots": 2, "stages": [stage]}]}
+    command = replica_commands(plan, ModelFacts(blocks, 1024), {"box": host})[0].master
+    (folder / "api-key").write_text("secret\n")
+    with Path(command.log_path).open("wb") as log:
+        process = subprocess.Popen(
+            command.argv, env={**os.environ, **command.environment}, stdout=log, stderr=log
+        )
+    try:
+        target = upstream.Target(host.address, host.port, "secret")
+        asyncio.run(until_healthy(target))
+        yield Endpoint(1, "mixed", 2, "M1", target, None, "", False, 0)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def until_healthy(target: upstream.Target) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            await upstream.call(target, "GET", "/health")
+            return
+        except upstream.UpstreamError:
+            await asyncio.sleep(0.2)
+    raise AssertionError("llama-server did not come up")
+
+
+@pytest.fixture
+async def gateway(replica: Endpoint) -> AsyncIterator[Running]:
+    async with running_gateway() as running:
+        running.serve(replica, context_tokens=1024)
+        yield running
+
+
+@pytest.fixture
+async def claude(gateway: Running) -> AsyncIterator[Any]:
+    address = f"http://127.0.0.1:{gateway.port}"
+    async with anthropic.AsyncAnthropic(base_url=address, api_key="somebody", max_retries=0) as client:
+        yield client
+
+
+async def test_streamed_and_whole_answers_are_the_same(gateway: Running) -> None:
+    create = gateway.openai.chat.completions.create
+    options = {"model": MODEL, "messages": ASK, "temperature": 0, "max_tokens": 12}
+    whole = await create(**options)
+    pieces = [chunk async for chunk in await create(**options, stream=True)]
+    assert (
+        "".join(chunk.choices[0].delta.content or "" for chunk in pieces) == whole.choices[0].message.content
+    )
+    assert pieces[-1].choices[0].finish_reason == whole.choices[0].finish_reason == "length"
+
+
+async def test_the_synchronous_sdk_works_too(gateway: Running) -> None:
+    def ask() -> str:
+        with openai.OpenAI(base_url=f"http://127.0.0.1:{gateway.port}/v1", api_key="k") as client:
+            answer = client.chat.completions.create(model=MODEL, messages=ASK, max_tokens=3)
+            return str(answer.choices[0].message.content)
+
+    assert await asyncio.to_thread(ask)
+
+
+async def test_seed_stop_and_logprobs_reach_the_model(gateway: Running) -> None:
+    create = gateway.openai.chat.completions.create
+    seeded = [
+        await create(
+            model=MODEL, messages=ASK, seed=7, temperature=1.5, max_tokens=8, logprobs=True, top_logprobs=2
+        )
+        for _ in range(2)
+    ]
+    assert seeded[0].choices[0].message.content == seeded[1].choices[0].message.content
+    assert len(seeded[0].choices[0].logprobs.content) == 8
+    assert len(seeded[0].choices[0].logprobs.content[0].top_logprobs) == 2
+    plain = await create(model=MODEL, messages=ASK, temperature=0, max_tokens=12)
+    stop = plain.choices[0].message.content.split()[1]
+    stopped = await create(model=MODEL, messages=ASK, temperature=0, max_tokens=12, stop=stop)
+    assert stopped.choices[0].finish_reason == "stop"
+    assert stop not in stopped.choices[0].message.content
+
+
+async def test_a_json_schema_is_kept(gateway: Running) -> None:
+    answer = await gateway.openai.chat.completions.create(
+        model=MODEL,
+        messages=ASK,
+        max_tokens=40,
+        response_format={"type": "json_schema", "json_schema": {"name": "w", "schema": WEATHER}},
+    )
+    assert json.loads(answer.choices[0].message.content) == {"city": "Oslo"}
+
+
+async def test_a_tool_is_called_whole_and_streamed() -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": WEATHER}}
+    options = {"model": MODEL, "messages": ASK, "tools": [tool], "tool_choice": "required"}
+    async with running_stub(deltas=CALLS, finish="tool_calls") as stub, running_gateway() as gateway:
+        gateway.serve(endpoint(1, stub.port))
+        create = gateway.openai.chat.completions.create
+        choice = (await create(**options)).choices[0]
+        (call,) = choice.message.tool_calls
+        assert (call.id, call.function.name, call.function.arguments) == ("c1", "weather", '{"city": "Oslo"}')
+        assert choice.message.content is None and choice.finish_reason == "tool_calls"
+        assert stub.bodies[-1]["tools"][0]["function"]["parameters"] == WEATHER
+        arguments = ""
+        async for chunk in await create(**options, stream=True):
+            for delta in chunk.choices[0].delta.tool_calls or []:
+                arguments += delta.function.arguments or ""
+        assert json.loads(arguments) == {"city": "Oslo"}
+
+
+async def test_plain_text_is_completed(gateway: Running) -> None:
+    create = gateway.openai.completions.create
+    options = {"model": MODEL, "prompt": "One, two, three,", "temperature": 0, "max_tokens": 6}
+    whole = await create(**options)
+    assert whole.object == "text_completion" and whole.usage.completion_tokens == 6
+    pieces = [chunk async for chunk in await create(**options, stream=True)]
+    assert "".join(chunk.choices[0].text for chunk in pieces) == whole.choices[0].text
+    assert all(chunk.usage is None for chunk in pieces)
+
+
+async def test_a_bad_schema_is_the_clients_fault_and_harms_nobody(gateway: Running) -> None:
+    with pytest.raises(openai.BadRequestError):
+        await gateway.openai.chat.completions.create(
+            model=MODEL,
+            messages=ASK,
+            response_format={
+                "type": "json_schema",
+                "json_schema": {"name": "w", "schema": {"type": "nothing"}},
+            },
+        )
+    assert not gateway.balancer.backends[1].health.on_trial
+    await gateway.settled()
+
+
+async def test_embeddings_are_declined_in_words(gateway: Running) -> None:
+    with pytest.raises(openai.BadRequestError, match="none of them makes embeddings"):
+        await gateway.openai.embeddings.create(model=MODEL, input="x")
+
+
+async def test_anthropic_messages_whole_and_streamed(gateway: Running, claude: Any) -> None:
+    options = {
+        "model": MODEL,
+        "messages": ASK,
+        "max_tokens": 10,
+        "extra_body": {"temperature": 0},
+        "system": "Be brief.",
+    }
+    whole = await claude.messages.create(**options)
+    assert whole.stop_reason == "max_tokens" and whole.usage.output_tokens == 10
+    async with claude.messages.stream(**options) as stream:
+        text = "".join([piece async for piece in stream.text_stream])
+        final = await stream.get_final_message()
+    assert text == whole.content[0].text
+    assert final.stop_reason == "max_tokens" and final.usage.output_tokens == 10
+
+
+async def test_anthropic_tools_and_their_results() -> None:
+    options = {"model": MODEL, "max_tokens": 80, "tools": [{"name": "weather", "input_schema": WEATHER}]}
+    deltas = [{"reasoning_content": "Hm."}, {"content": "Let me see."}, *CALLS]
+    async with running_stub(deltas=deltas, finish="tool_calls") as stub, running_gateway() as gateway:
+        gateway.serve(endpoint(1, stub.port))
+        address = f"http://127.0.0.1:{gateway.port}"
+        async with anthropic.AsyncAnthropic(base_url=address, api_key="k", max_retries=0) as claude:
+            whole = await claude.messages.create(**options, messages=ASK, tool_choice={"type": "any"})
+            async with claude.messages.stream(**options, messages=ASK) as stream:
+                streamed = await stream.get_final_message()
+            for message in (whole, streamed):
+                assert message.stop_reason == "tool_use"
+                assert [block.type for block in message.content] == ["thinking", "text", "tool_use"]
+                assert message.content[-1].input == {"city": "Oslo"}
+            assert stub.bodies[0]["tool_choice"] == "required"
+            result = {
+                "type": "tool_result",
+                "tool_use_id": "c1",
+                "content": [{"type": "text", "text": "rain"}],
+            }
+            spoken: Any = [
+                *ASK,
+                {"role": "assistant", "content": whole.content},
+                {"role": "user", "content": [result, {"type": "text", "text": "And now?"}]},
+            ]
+            await claude.messages.create(**options, messages=spoken)
+    roles = [message["role"] for message in stub.bodies[-1]["messages"]]
+    assert roles == ["user", "assistant", "tool", "user"]
+    assert stub.bodies[-1]["messages"][1]["tool_calls"][0]["id"] == "c1"
+
+
+async def test_anthropic_errors_have_their_shape(gateway: Running, claude: Any) -> None:
+    with pytest.raises(anthropic.NotFoundError):
+        await claude.messages.create(model="other", messages=ASK, max_tokens=5)
+    with pytest.raises(anthropic.BadRequestError) as refusal:
+        await claude.messages.create(model=MODEL, messages=ASK, max_tokens=5000)
+    assert refusal.value.response.json()["error"]["type"] == "invalid_request_error"
+
+
+async def test_tokens_are_counted_as_the_model_sees_them(gateway: Running, claude: Any) -> None:
+    answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, max_tokens=1)
+    counted = await claude.messages.count_tokens(model=MODEL, messages=ASK)
+    assert counted.input_tokens == answer.usage.prompt_tokens
+
+
+async def test_a_follow_up_reuses_the_prefix_where_it_lies(gateway: Running) -> None:
+    create = gateway.openai.chat.completions.create
+    talk = [{"role": "user", "content": "Tell me about rivers and lakes in the far north."}]
+    first = await create(model=MODEL, messages=talk, max_tokens=8)
+    await create(model=MODEL, messages=ASK, max_tokens=3)
+    talk += [
+        {"role": "assistant", "content": first.choices[0].message.content},
+        {"role": "user", "content": "And in the south?"},
+    ]
+    second = await create(model=MODEL, messages=talk, max_tokens=3)
+    assert second.usage.prompt_tokens_details.cached_tokens > first.usage.prompt_tokens
