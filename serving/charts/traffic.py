@@ -246,7 +246,7 @@ def tiles(points: Sequence[Point], requests: Sequence[RequestLook], counts: Coun
         tile("running", "Slots in use", of_slots(last), "now", "layers"),
         tile(
             "tokens",
-            "Tokens per second",
+            "Tokens/s",
             count(last.tokens_per_second if last else None),
             "now",
             "speedometer2",
