@@ -28,6 +28,7 @@ class Fleet:
     connections: dict[int, Connection] = field(default_factory=dict)
     states: dict[int, HostState] = field(default_factory=dict)
     silent: dict[int, RemoteError] = field(default_factory=dict)
+    loaded: dict[int, tuple[int, int]] = field(default_factory=dict)  # replica id -> bytes held, of about
 
     def connection(self, device: Device) -> Connection:
         if device.pk in self.silent:

@@ -64,23 +64,25 @@ async def wait_until_loaded(fleet: Fleet, unit: Unit) -> None:
             loading.see(resident_bytes, now)
             if loading.is_over(now):
                 raise too_slow(unit, loading, now)
-            report(fleet, key, loading, now)
+            report(fleet, unit, loading, now)
             await asyncio.sleep(LOOK_SECONDS)
         await check_identity(fleet, unit, server)
     fleet.progress.end_step(key, f"{time.monotonic() - loading.began:.0f} s")
 
 
 def expected_load(unit: Unit) -> Loading:
-    """Bytes to be loaded and the time that disk and links need for them."""
+    """Bytes to be held in the end, and the time that disk and links need for the weights among them."""
     cluster, now = unit.deployment.cluster, time.monotonic()
     block_bytes = cluster["model"]["block_bytes"]
-    blocks = {stage["device"]: stage["gpu_blocks"] + stage["cpu_blocks"] for stage in unit.plan["stages"]}
+    stages = unit.plan["stages"]
+    blocks = {stage["device"]: stage["gpu_blocks"] + stage["cpu_blocks"] for stage in stages}
     sent_bytes = block_bytes * sum(count for name, count in blocks.items() if name in unit.workers)
-    total_bytes = block_bytes * sum(blocks.values()) + cluster["model"]["output_bytes"]
+    weight_bytes = block_bytes * sum(blocks.values()) + cluster["model"]["output_bytes"]
+    held_bytes = int(sum(stage["gpu_bytes"] + stage["ram_bytes"] for stage in stages))
     pairs = [pair["bytes_per_second"] for pair in cluster["links"].get("pairs", [])]
     slowest = min([*pairs, cluster["links"]["default"]["bytes_per_second"]])
-    deadline = startup.load_deadline_seconds(total_bytes, sent_bytes, slowest)
-    return Loading(total_bytes, deadline, began=now, moved_at=now)
+    deadline = startup.load_deadline_seconds(weight_bytes, sent_bytes, slowest)
+    return Loading(held_bytes, deadline, began=now, moved_at=now)
 
 
 async def resident(fleet: Fleet, unit: Unit) -> int:
@@ -97,10 +99,14 @@ async def resident(fleet: Fleet, unit: Unit) -> int:
     return sum([await one(name) for name in [*unit.workers, unit.master_name]])
 
 
-def report(fleet: Fleet, key: str, loading: Loading, now: float) -> None:
-    done, total = bytes_text(loading.best_bytes), bytes_text(loading.total_bytes)
-    fleet.progress.start_step(key, f"{done} of about {total}")
-    fleet.progress.report("Loading the model", loading.fraction(), loading.remaining_seconds(now))
+def report(fleet: Fleet, unit: Unit, loading: Loading, now: float) -> None:
+    """The checklist line of this replica, and the bar of all replicas that load at the same time."""
+    done = min(loading.best_bytes, loading.total_bytes)
+    text = f"{bytes_text(done)} of about {bytes_text(loading.total_bytes)}"
+    fleet.progress.start_step(load_key(unit.replica), text)
+    fleet.loaded[unit.replica.pk] = (done, loading.total_bytes)
+    held, wanted = (sum(column) for column in zip(*fleet.loaded.values(), strict=True))
+    fleet.progress.report("Loading the model", min(held / wanted, 0.99), loading.remaining_seconds(now))
 
 
 def too_slow(unit: Unit, loading: Loading, now: float) -> JobFailed:

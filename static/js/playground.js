@@ -12,13 +12,10 @@ const form = root.querySelector("[data-composer]");
 const input = form.querySelector("textarea");
 const bubble = root.querySelector("template[data-bubble]");
 const part = (name) => form.querySelector(`[data-${name}]`);
+const setting = (name) => root.querySelector(`[name="${name}"]`).value;
 let messages = JSON.parse(document.querySelector("#messages-kept").textContent);
 let chat = Number(root.dataset.chat) || null;
 let running = null;
-
-function setting(name) {
-  return root.querySelector(`[name="${name}"]`).value;
-}
 
 function question(upTo = messages.length) {
   const system = setting("system").trim();
@@ -63,6 +60,12 @@ function setRunning(controller) {
   root.toggleAttribute("aria-busy", controller !== null);
 }
 
+// Asked to continue, some builds of llama.cpp send the beginning once more.
+function joined(before, received) {
+  if (before.startsWith(received)) return before;
+  return received.startsWith(before) ? received : before + received;
+}
+
 async function answer(message) {
   const asked = question(messages.indexOf(message) + (message.content ? 1 : 0));
   const controller = new AbortController();
@@ -71,6 +74,8 @@ async function answer(message) {
   drawAll();
   const element = log.querySelector(`[data-index="${messages.indexOf(message)}"]`);
   element.classList.add("is-streaming");
+  const before = message.content;
+  let received = "";
   let frame = 0;
   const show = () => {
     frame = 0;
@@ -81,7 +86,7 @@ async function answer(message) {
   try {
     await ask(root.dataset.path, asked, {
       signal: controller.signal,
-      token(text) { message.content += text; frame ||= requestAnimationFrame(show); },
+      token(text) { received += text; message.content = joined(before, received); frame ||= requestAnimationFrame(show); },
       done(facts) { message.facts = facts; message.isCut = facts.finish_reason === "length"; },
     });
     announce("The answer is complete.");
@@ -103,9 +108,7 @@ async function keepChat() {
   chat = kept.id;
   history.replaceState(null, "", `?chat=${chat}`);
   const entry = document.createElement("li");
-  const link = Object.assign(document.createElement("a"), { href: `?chat=${chat}`, textContent: kept.title });
-  link.setAttribute("aria-current", "page");
-  entry.append(link);
+  entry.append(Object.assign(document.createElement("a"), { href: `?chat=${chat}`, textContent: kept.title }));
   root.querySelector("[data-chats]").prepend(entry);
 }
 
