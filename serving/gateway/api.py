@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,7 +21,7 @@ from serving.gateway.answer import Answer, StreamedAnswer, StreamedMessage, Whol
 from serving.gateway.errors import ApiError, bad_request
 from serving.gateway.gateway import Gateway
 from serving.gateway.generation import Call, Run
-from serving.gateway.http import Client, ClientGone, Message, Receive, Send
+from serving.gateway.http import Client, ClientGone, Message, Receive, Recording, Send
 from serving.gateway.keys import Caller
 from serving.gateway.prompt import tokens_of
 from serving.gateway.timeline import Outcomes, Timeline
@@ -36,13 +37,38 @@ async def serve(gateway: Gateway, scope: Message, receive: Receive, send: Send) 
     client.request_id = f"req-{secrets.token_hex(12)}"
     try:
         client.check_headers(gateway.limits)
-        await handler(client)(gateway, client)
+        if allows_origin(client, gateway.limits.cors_origins):
+            await preflight(client)
+        else:
+            await handler(client)(gateway, client)
     except (ApiError, Refused, upstream.UpstreamError) as fault:
         await client.refuse(translated(fault, client.request_id))
     except ClientGone:
         return
     finally:
         client.stop_watching()
+
+
+def allows_origin(client: Client, origins: frozenset[str]) -> bool:
+    """Name the page's origin in every answer when it is an allowed one; true when it only asks whether it is."""
+    origin = client.header(b"origin")
+    if not origin or not origins & {origin, "*"}:
+        return False
+    client.extra_headers += [(b"access-control-allow-origin", origin.encode()), (b"vary", b"origin")]
+    return client.method == "OPTIONS"
+
+
+async def preflight(client: Client) -> None:
+    allowed = [
+        (b"access-control-allow-methods", b"GET, POST"),
+        (
+            b"access-control-allow-headers",
+            b"authorization, content-type, x-api-key, x-e2llm-timing, idempotency-key",
+        ),
+        (b"access-control-max-age", b"600"),
+    ]
+    await client.start(204, allowed)
+    await client.end()
 
 
 def handler(client: Client) -> Handler:
@@ -127,7 +153,27 @@ async def generate(gateway: Gateway, client: Client, read: Reader) -> None:
 async def answered(
     gateway: Gateway, client: Client, caller: Caller, timeline: Timeline, read: Reader
 ) -> None:
-    request = read_request(await client.body(gateway.limits), read)
+    body = await client.body(gateway.limits)
+    key = client.header(b"idempotency-key")
+    if not key:
+        return await run(gateway, client, caller, timeline, read_request(body, read))
+    name = (caller.key, key)
+    digest = hashlib.sha256(client.path.encode() + body).hexdigest()
+    if recorded := gateway.repeats.begin(name, digest, gateway.clock()):
+        return await client.replay(recorded)
+    client.recording = Recording()
+    try:
+        await run(gateway, client, caller, timeline, read_request(body, read))
+    except BaseException:
+        gateway.repeats.end(name, None)
+        raise
+    gateway.repeats.end(name, client.recording)
+    return None
+
+
+async def run(
+    gateway: Gateway, client: Client, caller: Caller, timeline: Timeline, request: Generation
+) -> None:
     route = gateway.routes.find(request.model)
     timeline.deployment, timeline.is_stream = route.deployment, request.streams
     answer = answer_for(client, timeline, request)

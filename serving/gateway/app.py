@@ -27,7 +27,7 @@ class App:
     """Starts and stops with its server, and hands it every request."""
 
     def __init__(self) -> None:
-        limits = Limits()
+        limits = Limits(cors_origins=frozenset(os.environ.get("E2LLM_GATEWAY_ORIGINS", "").split()))
         keyring, recorder = Keyring(), Recorder(f"gateway-{secrets.token_hex(4)}")
         transfer = Transfer(limits.move_seconds)
         self.gateway = Gateway(limits, keyring, transfer, recorder)

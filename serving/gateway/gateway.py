@@ -14,6 +14,7 @@ from serving.gateway.http import Client
 from serving.gateway.keys import Caller
 from serving.gateway.limits import Limits
 from serving.gateway.metrics import Metrics
+from serving.gateway.repeats import Repeats
 from serving.gateway.routes import Routes
 from serving.gateway.timeline import Timeline
 
@@ -52,6 +53,7 @@ class Gateway:
         self.routes = Routes(limits, Random(), self.clock)
         self.retries = RetryBudget()
         self.poison = PoisonList(limits.poison_crashes, limits.poison_seconds)
+        self.repeats = Repeats()
         self.metrics = Metrics()
         self.output_tokens = 0
         self.is_draining = False

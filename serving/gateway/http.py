@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from serving.gateway.errors import ApiError
@@ -23,6 +24,29 @@ EVENT_STREAM = [
 ]
 
 
+RECORDED_BYTES = 2**20
+
+
+@dataclass
+class Recording:
+    """An answer as it was sent, to be sent again."""
+
+    status: int = 0
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+    has_ended: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        return self.status == 200 and self.has_ended and self.size <= RECORDED_BYTES
+
+    def add(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if self.size <= RECORDED_BYTES:
+            self.pieces.append(piece)
+
+
 class Client:
     """The client's side of one request."""
 
@@ -36,6 +60,8 @@ class Client:
         self.error_of: Callable[[int, str], dict[str, Any]] | None = None
         self.task: asyncio.Task[Any] | None = None
         self.was_dropped = ""
+        self.recording: Recording | None = None
+        self.extra_headers: list[tuple[bytes, bytes]] = []
         self._raw_headers = scope["headers"]
         self._writing_since: float | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -82,21 +108,33 @@ class Client:
 
     async def start(self, status: int, headers: Headers) -> None:
         self.has_started = True
-        named = [(b"x-request-id", self.request_id.encode())] if self.request_id else []
+        named = [(b"x-request-id", self.request_id.encode()), *self.extra_headers]
+        if self.recording is not None:
+            self.recording.status, self.recording.headers = status, list(headers)
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *named]})
 
     async def write(self, piece: bytes) -> None:
+        if self.recording is not None:
+            self.recording.add(piece)
         self._writing_since = time.monotonic()
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         self._writing_since = None
 
     async def end(self, piece: bytes = b"") -> None:
+        if self.recording is not None:
+            self.recording.add(piece)
+            self.recording.has_ended = True
         await self._send({"type": "http.response.body", "body": piece, "more_body": False})
 
     async def answer(self, status: int, content: bytes, content_type: bytes, headers: Headers = ()) -> None:
         length = str(len(content)).encode()
         await self.start(status, [(b"content-type", content_type), (b"content-length", length), *headers])
         await self.end(content)
+
+    async def replay(self, recording: Recording) -> None:
+        self.extra_headers.append((b"idempotent-replayed", b"true"))
+        await self.start(recording.status, recording.headers)
+        await self.end(b"".join(recording.pieces))
 
     async def json(self, status: int, value: Any, headers: Headers = ()) -> None:
         content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -25,7 +25,7 @@ class Limits:
     unconfirmed_seconds: float = 60.0  # a cancelled prompt is worked on until its batch ends
     poison_seconds: float = 300.0
     poison_crashes: int = 2
-    drain_seconds: float = 30.0
+    cors_origins: frozenset[str] = frozenset()  # pages of these origins may call; "*" is any
 
     def first_token_deadline(self, prompt_tokens: int) -> float:
         return self.first_token_seconds + prompt_tokens / self.slowest_prefill_tokens_per_second

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from serving.core.handover import Step
+from serving.gateway.limits import Limits
 from tests.serving.gateway_server import MODEL, FolderMover, LostMover, Running, endpoint, running_gateway
 from tests.serving.stub_replica import Stub, running_stub
 
@@ -207,3 +208,68 @@ async def test_a_failed_handover_costs_time_but_not_the_answer(
         assert gateway.last.handover.step == Step.FALLBACK and gateway.last.handover.reason
         assert not list(tmp_path.rglob("*.kv"))
         await gateway.settled()
+
+
+async def test_a_request_sent_again_gets_the_first_answer(gateway: Running, stub: Stub) -> None:
+    gateway.serve(endpoint(1, stub.port))
+    again = {"Idempotency-Key": "once"}
+    first = await gateway.openai.chat.completions.with_raw_response.create(
+        model=MODEL, messages=ASK, extra_headers=again
+    )
+    second = await gateway.openai.chat.completions.with_raw_response.create(
+        model=MODEL, messages=ASK, extra_headers=again
+    )
+    assert first.text == second.text and second.headers["idempotent-replayed"] == "true"
+    assert len(stub.bodies) == 1
+    with pytest.raises(openai.UnprocessableEntityError):
+        await ask(gateway, temperature=1, extra_headers=again)
+    other = {**again, "Authorization": "Bearer another"}
+    assert await ask(gateway, temperature=1, extra_headers=other) == "Hello there!"
+
+
+async def test_a_repeat_while_the_first_runs_is_told_so(gateway: Running, stub: Stub) -> None:
+    stub.pause_seconds = 0.1
+    gateway.serve(endpoint(1, stub.port))
+    again = {"Idempotency-Key": "once"}
+    first = asyncio.create_task(ask(gateway, extra_headers=again))
+    while not stub.running:
+        await asyncio.sleep(0.01)
+    with pytest.raises(openai.ConflictError):
+        await ask(gateway, extra_headers=again)
+    assert await first == await ask(gateway, extra_headers=again)
+
+
+async def test_a_repeat_after_a_failure_is_served(gateway: Running, stub: Stub) -> None:
+    stub.fault = "cut"
+    gateway.serve(endpoint(1, stub.port))
+    again = {"Idempotency-Key": "once"}
+    with pytest.raises(openai.InternalServerError):
+        await ask(gateway, extra_headers=again)
+    stub.fault = ""
+    assert await ask(gateway, extra_headers=again) == "Hello there!"
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"), [("https://lab.example", True), ("https://evil.example", False)]
+)
+async def test_only_named_origins_may_call_from_a_page(stub: Stub, origin: str, allowed: bool) -> None:
+    async with running_gateway(Limits(cors_origins=frozenset({"https://lab.example"}))) as gateway:
+        gateway.serve(endpoint(1, stub.port))
+        answer = await gateway.openai.chat.completions.with_raw_response.create(
+            model=MODEL, messages=ASK, extra_headers={"Origin": origin}
+        )
+        assert (answer.headers.get("access-control-allow-origin") == origin) is allowed
+
+
+async def test_ready_and_metrics_tell_what_is_served(gateway: Running, stub: Stub) -> None:
+    http = gateway.openai._client
+    address = f"http://127.0.0.1:{gateway.port}"
+    assert (await http.get(f"{address}/healthz")).status_code == 200
+    assert (await http.get(f"{address}/readyz")).status_code == 503
+    gateway.serve(endpoint(1, stub.port))
+    await ask(gateway)
+    assert (await http.get(f"{address}/readyz")).status_code == 200
+    assert (await http.get(f"{address}/metrics")).status_code == 401
+    text = (await http.get(f"{address}/metrics", headers={"Authorization": "Bearer k"})).text
+    assert 'e2llm_requests_total{outcome="ok",status="200"} 1.0' in text
+    assert "e2llm_output_tokens_total 3.0" in text
