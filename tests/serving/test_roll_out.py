@@ -7,6 +7,10 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
+
+from inventory.models import Device
+from jobs import services as jobs
 from jobs.models import Job, JobStep
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.processes import observe
@@ -14,6 +18,8 @@ from serving.runner import reconcile, states
 from serving.services import deployments
 from tests.conftest import wait_until
 from tests.serving.conftest import Laboratory
+
+KEY_OF_NOBODY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKPz1LNHVpoQYcP/qojqJZMuQ2KVUtnVB87mTbn/PjOv"
 
 
 def is_alive(process: ManagedProcess) -> bool:
@@ -190,3 +196,31 @@ def test_foreign_process_on_the_port_is_named_or_avoided(laboratory: Laboratory)
     port = deployment.replicas.get().port
     assert port is not None
     assert observe.FIRST_PORT <= port <= observe.LAST_PORT
+
+
+def test_silent_host_is_said_to_be_silent_and_nothing_on_it_is_touched(laboratory: Laboratory) -> None:
+    deployment = laboratory.deploy(laboratory.single())
+    box = laboratory.devices["box-3"]
+    Device.objects.filter(pk=box.pk).update(
+        connection="ssh", host="127.0.0.1", port=1, username="x", host_key=KEY_OF_NOBODY
+    )
+    reconcile.reconcile()
+    process, replica = ManagedProcess.objects.get(), deployment.replicas.get()
+    assert process.state == ManagedProcess.States.UNKNOWN
+    assert is_alive(process)
+    assert replica.state == Replica.States.READY
+    assert "box-3 does not answer" in replica.state_reason
+    Device.objects.filter(pk=box.pk).update(connection="local")
+    reconcile.reconcile()
+    process.refresh_from_db()
+    replica.refresh_from_db()
+    assert (process.state, replica.state_reason) == (ManagedProcess.States.READY, "")
+
+
+def test_deployment_that_is_being_changed_refuses_a_second_change(laboratory: Laboratory) -> None:
+    deployment = laboratory.deploy(laboratory.single())
+    replica = deployment.replicas.get()
+    first = deployments.restart_replica(replica, None)
+    with pytest.raises(jobs.AlreadyRunning) as refusal:
+        deployments.restart_replica(replica, None)
+    assert refusal.value.job == first
