@@ -119,7 +119,7 @@ def test_host_without_llama(visitor: Visitor, site: Site, tmp_path: Path) -> Non
         [(device,)] = site.rows("SELECT id FROM inventory_device WHERE name = 'bare'")
         page = words(visitor.open(f"/devices/{device}/"))
     assert "llama-server" in page and "Install" in page
-    assert traces.processes([bare]) == {}
+    assert traces.replicas([bare]) == {}
 
 
 def test_file_that_is_no_gguf(
@@ -151,7 +151,7 @@ def test_no_free_port(visitor: Visitor, site: Site, lab: list[DemoHost], profile
         visitor.open(f"/deployments/{number}/")
     )
     markers = [marker for (marker,) in site.rows("SELECT marker FROM serving_managedprocess")]
-    assert traces.processes(lab) == {}
+    assert traces.replicas(lab) == {}
     assert traces.files(lab, markers) == []
 
 

@@ -220,13 +220,13 @@ def test_stop_leaves_no_process_socket_or_file_of_ours(
 ) -> None:
     markers = [marker for _, marker, _ in deployed.processes]
     ports = [port for _, _, port in deployed.processes]
-    assert len(traces.processes(lab)) == 3
+    assert len(traces.replicas(lab)) == 3
     assert len(traces.listening(lab, ports)) == 3
     assert traces.files(lab, markers)
     path = f"/deployments/{deployed.number}/"
     visitor.send(f"{path}stop/", page=visitor.open(path))
     assert visitor.finished_job("serving.operate") == ""
-    wait_until(lambda: not traces.processes(lab), "nothing runs on the hosts")
+    wait_until(lambda: not traces.replicas(lab), "nothing runs on the hosts")
     assert traces.listening(lab, ports) == set()
     assert traces.files(lab, markers) == []
     assert site.rows("SELECT state FROM serving_deployment") == [("stopped",)]

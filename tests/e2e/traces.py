@@ -9,16 +9,33 @@ LISTENING = "0A"
 
 
 def processes(lab: Sequence[DemoHost]) -> dict[int, str]:
-    """Pid -> command line of everything that runs in the home of one of the hosts."""
-    homes = {f"HOME={host.home}".encode() for host in lab}
+    """Pid -> command line of everything that runs in the home of one of the hosts, passing looks included."""
+    return running_with({f"HOME={host.home}" for host in lab})
+
+
+def replicas(lab: Sequence[DemoHost]) -> dict[int, str]:
+    """Those of them that were started to stay: they carry our marker."""
+    return {pid: command for pid, command in processes(lab).items() if "E2LLM_MARKER=" in environment(pid)}
+
+
+def running_with(settings: set[str]) -> dict[int, str]:
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if homes & set((folder / "environ").read_bytes().split(b"\0")):
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
+        if settings & set(environment(int(folder.name)).split("\0")):
+            found[int(folder.name)] = read(folder / "cmdline").replace("\0", " ")
     return {pid: command for pid, command in found.items() if command}
+
+
+def environment(pid: int) -> str:
+    return read(Path(f"/proc/{pid}/environ"))
+
+
+def read(path: Path) -> str:
+    """A file of a process; empty when that is gone."""
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def files(lab: Sequence[DemoHost], markers: Sequence[str]) -> list[Path]:

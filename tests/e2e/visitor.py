@@ -31,7 +31,12 @@ class Visitor:
         return page
 
     def send(
-        self, path: str, data: dict[str, Any] | None = None, *, page: httpx.Response | None = None
+        self,
+        path: str,
+        data: dict[str, Any] | None = None,
+        *,
+        page: httpx.Response | None = None,
+        files: dict[str, tuple[str, str]] | None = None,
     ) -> httpx.Response:
         """Send a form; its token is taken from `page` or from the page at the same address."""
         found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', (page or self.client.get(path)).text)
@@ -39,7 +44,14 @@ class Visitor:
         return self.client.post(
             path,
             data={"csrfmiddlewaretoken": token, **(data or {})},
+            files=files,
             headers={"Referer": str(self.client.base_url)},
+        )
+
+    def send_json(self, path: str, document: dict[str, Any]) -> httpx.Response:
+        """Send what a page's script would send."""
+        return self.client.post(
+            path, json=document, headers={"X-CSRFToken": self.client.cookies["csrftoken"]}
         )
 
     def add_device(self, machine: DemoHost, **changes: Any) -> httpx.Response:
