@@ -23,6 +23,10 @@ HOST = RegexValidator(
 USER = RegexValidator(
     r"^[A-Za-z0-9_][A-Za-z0-9._@+-]*$", "A user name has letters, digits and . _ @ + - only."
 )
+DEVICE_LINE = re.compile(
+    r"^(?:(?P<name>.*\S)[\s,]+)?(?P<user>[^\s@,]+)@(?:\[(?P<bracketed>[^\]]+)\]|(?P<host>[^\s:@,]+))(?::(?P<port>\d{1,5}))?$"
+)
+MOST_AT_ONCE = 50
 PATH_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -130,6 +134,62 @@ class AddDeviceForm(PlaceForm):
             llama_folder=data["llama_folder"],
             model_roots=tuple(data["model_roots"]),
         )
+
+
+class SeveralForm(forms.Form):
+    """Many devices, one a line: `name user@host:port`, the name and the port may be left out."""
+
+    lines = forms.CharField(
+        label="Devices",
+        help_text="One a line: a name, then user@host or user@host:port. Without a name the host is the name.",
+        widget=forms.Textarea(
+            attrs={
+                "rows": 6,
+                "spellcheck": "false",
+                "placeholder": "box-1 ada@192.168.1.20\nbox-2 ada@192.168.1.21:2222",
+            }
+        ),
+    )
+    password = forms.CharField(
+        required=False,
+        label="Password",
+        help_text="The same on all of them, used once to install the key. Empty: the key is already there.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+    )
+
+    def clean_lines(self) -> list[NewDevice]:
+        typed = [line.strip() for line in self.cleaned_data["lines"].splitlines() if line.strip()]
+        found, problems = [], []
+        for line in typed[:MOST_AT_ONCE]:
+            try:
+                found.append(device_line(line))
+            except forms.ValidationError as error:
+                problems.append(f"{line}: {' '.join(error.messages)}")
+        names = [new.name for new in found]
+        taken = set(Device.objects.filter(name__in=names).values_list("name", flat=True))
+        problems += [f"{name}: there is already a device of this name" for name in names if name in taken]
+        problems += [
+            f"{name} stands twice" for name in sorted({name for name in names if names.count(name) > 1})
+        ]
+        if len(typed) > MOST_AT_ONCE:
+            problems.append(f"{len(typed)} lines; {MOST_AT_ONCE} at a time are possible")
+        if problems:
+            raise forms.ValidationError(problems)
+        return found
+
+
+def device_line(line: str) -> NewDevice:
+    """`name user@host:port` as a device; ValidationError says what is wrong with it."""
+    match = DEVICE_LINE.match(line)
+    if match is None:
+        raise forms.ValidationError("not of the form name user@host:port")
+    host = (match["host"] or match["bracketed"]).strip()
+    name, port = (match["name"] or host).strip(" ,"), int(match["port"] or 22)
+    for check, value in ((NAME, name), (HOST, host), (USER, match["user"])):
+        check(value)
+    if not 1 <= port <= 65535:
+        raise forms.ValidationError(f"port {port} does not exist")
+    return NewDevice(name, host, port, match["user"])
 
 
 class SettingsForm(PlaceForm):

@@ -1,12 +1,14 @@
 from django.urls import path
 
-from inventory.views import adding, devices, identities, language_models, links, profiles
+from inventory.views import adding, devices, identities, language_models, links, profiles, several
 
 app_name = "inventory"
 urlpatterns = [
     path("devices/", devices.index, name="devices"),
     path("devices/add/", adding.add, name="device_add"),
     path("devices/add/confirm/", adding.confirm, name="device_confirm"),
+    path("devices/add/several/", several.add, name="devices_add"),
+    path("devices/add/several/confirm/", several.confirm, name="devices_confirm"),
     path("devices/<int:device_id>/", devices.detail, name="device"),
     path("devices/<int:device_id>/probe/", devices.probe, name="device_probe"),
     path("devices/<int:device_id>/settings/", devices.settings, name="device_settings"),

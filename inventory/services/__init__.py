@@ -1,5 +1,6 @@
 """What people and other apps ask of the inventory, by subject."""
 
+from inventory.remote import HostKey
 from inventory.remote import host_key as read_host_key
 from inventory.services.devices import (
     confirm_host_key,
@@ -15,16 +16,19 @@ from inventory.services.registration import (
     NewDevice,
     default_identity,
     look_up,
+    look_up_all,
     register_device,
 )
 from inventory.services.work import heartbeat, start_copy, start_links, start_probe, start_profile, start_scan
 
 __all__ = [
+    "HostKey",
     "NewDevice",
     "confirm_host_key",
     "default_identity",
     "heartbeat",
     "look_up",
+    "look_up_all",
     "override_memory",
     "register_device",
     "read_host_key",

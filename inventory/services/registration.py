@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import IntegrityError, transaction
@@ -51,6 +52,21 @@ def default_identity() -> SshIdentity:
 def look_up(host: str, port: int) -> HostKey:
     """The key that a host shows now, to be compared and confirmed by a person."""
     return asyncio.run(fetch_host_key(host, port))
+
+
+def look_up_all(places: Sequence[tuple[str, int]]) -> list[HostKey | RemoteError]:
+    """The keys of many hosts at once, each its key or what is wrong."""
+
+    async def one(host: str, port: int) -> HostKey | RemoteError:
+        try:
+            return await fetch_host_key(host, port)
+        except RemoteError as error:
+            return error
+
+    async def all_of_them() -> list[HostKey | RemoteError]:
+        return await asyncio.gather(*(one(host, port) for host, port in places))
+
+    return asyncio.run(all_of_them())
 
 
 def register_device(

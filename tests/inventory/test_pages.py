@@ -14,7 +14,9 @@ from accounts.models import AuditEntry
 from demo.hosts import DemoHost
 from inventory.core.model_shape import shape_of
 from inventory.core.profile import fit
+from inventory.forms import device_line
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile, SshIdentity
+from inventory.services import NewDevice
 from jobs.models import Job
 from tests.inventory import tiny_models as tiny
 from tests.inventory.test_gguf import header_of
@@ -100,7 +102,15 @@ def profile(devices: list[Device], model: LanguageModel) -> Profile:
     )
 
 
-PAGES = ["/devices/", "/devices/add/", "/links/", "/models/", "/profiles/", "/settings/identities/"]
+PAGES = [
+    "/devices/",
+    "/devices/add/",
+    "/devices/add/several/",
+    "/links/",
+    "/models/",
+    "/profiles/",
+    "/settings/identities/",
+]
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -259,6 +269,45 @@ def test_a_wrong_password_leaves_nothing_behind_and_keeps_what_was_typed(
     assert "wrong-password" not in text
     assert not Device.objects.exists()
     assert not Job.objects.exists()
+
+
+@pytest.mark.usefixtures("valkey_url")
+@pytest.mark.django_db(transaction=True)
+def test_several_are_added_at_once_but_only_those_ticked(admin_client: Client, lab: list[DemoHost]) -> None:
+    for host in lab[:2]:  # the same password on both, as in a lab
+        (host.folder / "password").write_text("one for all")
+    lines = "\n".join(f"{host.name} {host.username}@{host.address}:{host.port}" for host in lab[:2])
+    typed = {"lines": f"{lines}\nnobody@127.0.0.99:9", "password": "one for all"}
+    page = admin_client.post("/devices/add/several/", typed, follow=True).content.decode()
+    assert page.count("SHA256:") == 2 and "Not reached" in page
+    admin_client.post("/devices/add/several/confirm/")
+    assert not Device.objects.exists()
+    admin_client.post("/devices/add/several/confirm/", {"device": [lab[0].name, "127.0.0.99"]})
+    assert [device.name for device in Device.objects.all()] == [lab[0].name]
+    assert Job.objects.get().subject == Device.objects.get().subject
+    assert not lab[1].authorized_keys.exists()
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("just some words", "not of the form"),
+        ("box ada@-oProxyCommand=x", "host name or an IP"),
+        ("box ada@10.0.0.1:99999", "port 99999 does not exist"),
+        ("-rf ada@10.0.0.1", "begin with a letter"),
+        ("a ada@10.0.0.1\na ada@10.0.0.2", "stands twice"),
+    ],
+)
+def test_a_line_that_cannot_be_is_named(line: str, words: str, admin_client: Client) -> None:
+    answer = admin_client.post("/devices/add/several/", {"lines": line})
+    assert answer.status_code == 422
+    assert words in answer.content.decode()
+
+
+def test_lines_may_leave_out_name_and_port() -> None:
+    assert device_line("ada@10.0.0.1") == NewDevice("10.0.0.1", "10.0.0.1", 22, "ada")
+    assert device_line("big box ada@10.0.0.1:2222") == NewDevice("big box", "10.0.0.1", 2222, "ada")
+    assert device_line("six, ada@[fe80::1]:22") == NewDevice("six", "fe80::1", 22, "ada")
 
 
 def test_an_unknown_host_is_named_with_a_remedy(admin_client: Client) -> None:
