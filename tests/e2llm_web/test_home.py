@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.models import User
@@ -129,3 +131,13 @@ def test_waiting_times_are_those_of_the_last_quarter_of_an_hour() -> None:
 @pytest.mark.parametrize(("fraction", "expected"), [(0.5, 3.0), (0.95, 4.0), (1.0, 4.0)])
 def test_percentiles_are_values_that_occurred(fraction: float, expected: float) -> None:
     assert home.percentile([1.0, 2.0, 3.0, 4.0], fraction) == expected
+
+
+def test_more_devices_do_not_mean_more_queries(django_assert_num_queries: Any) -> None:
+    device(state="lost")
+    with CaptureQueriesContext(connection) as few:
+        home.page()
+    for number in range(20):
+        Device.objects.create(name=f"lab-{number}", state="lost")
+    with django_assert_num_queries(len(few)):
+        home.page()
