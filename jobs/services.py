@@ -4,8 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 from celery import current_app
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from kombu.connection import Connection
 from kombu.exceptions import OperationalError
 
 from accounts.models import User
@@ -15,6 +17,8 @@ from jobs.models import ACTIVE_STATES, Job, State
 LEASE_SECONDS = 15.0
 RESEND_SECONDS = 30.0
 MAX_ATTEMPTS = 3
+# A person waits for the answer to a form meanwhile. Celery's own pool tries again for 6 s, retry=False or not.
+ONE_QUICK_TRY = {"max_retries": 0, "socket_connect_timeout": 1.0, "socket_timeout": 1.0}
 
 
 class AlreadyRunning(Exception):
@@ -54,7 +58,8 @@ def start(
 def send(job: Job) -> None:
     """Hand a pending job to the queue; when the queue is down the reaper sends it later."""
     try:
-        current_app.send_task(job.kind, [job.pk], ignore_result=True, retry=False)
+        with Connection(settings.CELERY_BROKER_URL, transport_options=ONE_QUICK_TRY) as queue:
+            current_app.send_task(job.kind, [job.pk], ignore_result=True, retry=False, connection=queue)
     except OperationalError:
         return
     Job.objects.filter(pk=job.pk).update(sent_at=timezone.now())
