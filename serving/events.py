@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, TypedDict
 
 import redis
@@ -104,6 +107,20 @@ def take_suspects() -> dict[int, str]:
         log.warning("the list of suspect replicas cannot be read: %s", error)
         return {}
     return {int(replica): reason.decode() for replica, reason in found.items()}
+
+
+@contextmanager
+def only_one(name: str, longest_seconds: float) -> Iterator[bool]:
+    """Whether this caller is the only one inside; a holder that died lets go after `longest_seconds`."""
+    token = secrets.token_hex(8)
+    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=PUBLISH_TIMEOUT_SECONDS) as client:
+        key = f"e2llm:only-one:{name}"
+        held = bool(client.set(key, token, nx=True, px=int(longest_seconds * 1000)))
+        try:
+            yield held
+        finally:
+            if held and client.get(key) == token.encode():
+                client.delete(key)
 
 
 async def publish(event: TrafficEvent) -> None:

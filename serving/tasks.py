@@ -15,7 +15,7 @@ def operate(job_id: int) -> None:
 
 @shared_task(name="serving.reconcile", ignore_result=True)
 def reconcile() -> None:
-    reconciler.reconcile()
+    reconciler.reconcile_alone()
 
 
 @shared_task(name="serving.launch", ignore_result=True)

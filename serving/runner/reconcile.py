@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 LOG_LIMIT_BYTES = 64 * 2**20
 KEPT_LOG_LINES = 60
 STEADY_AFTER = timedelta(minutes=10)
-LOOK_SECONDS = 25.0
+LOOK_SECONDS, SILENT_LOOK_SECONDS = 25.0, 5.0
+PASS_LIMIT_SECONDS = 90.0
 PASS_SECONDS = 5
 RETRY_AFTER = timedelta(minutes=1)
 UNFINISHED = (Replica.States.STARTING, Replica.States.LOADING, Replica.States.DRAINING)
@@ -41,6 +42,13 @@ Look = Observation | RemoteError
 class Host:
     device: Device
     processes: list[ManagedProcess] = field(default_factory=list)
+
+
+def reconcile_alone() -> None:
+    """One pass, unless one is under way: a silent host can make a pass longer than the time between two."""
+    with events.only_one("reconcile", PASS_LIMIT_SECONDS) as is_alone:
+        if is_alone:
+            reconcile()
 
 
 def reconcile() -> None:
@@ -94,13 +102,15 @@ async def look_at(hosts: list[Host]) -> dict[int, Look]:
     """What runs on each host, all at once; a host that does not answer gives its error instead."""
 
     async def one(host: Host) -> Look:
+        known_silent = host.device.state in (Device.States.SUSPECT, Device.States.LOST)
+        limit_seconds = SILENT_LOOK_SECONDS if known_silent else LOOK_SECONDS
         try:
-            async with asyncio.timeout(LOOK_SECONDS), connect(host.device) as connection:
+            async with asyncio.timeout(limit_seconds), connect(host.device) as connection:
                 return await look_closely(connection, host)
         except RemoteError as error:
             return error
         except TimeoutError:
-            return RemoteError(f"{host.device} did not answer within {LOOK_SECONDS:.0f} s.")
+            return RemoteError(f"{host.device} did not answer within {limit_seconds:.0f} s.")
 
     looks = await asyncio.gather(*(one(host) for host in hosts))
     return {host.device.pk: look for host, look in zip(hosts, looks, strict=True)}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from asgiref.sync import async_to_sync
 
+from inventory.core.quantities import bytes_text
 from inventory.models import Device
 from inventory.remote import RemoteError
 from inventory.upstream import UpstreamError
@@ -89,6 +90,8 @@ async def bring_up(progress: Progress, prepared: list[Unit], facts: ModelFacts) 
             await stop_left_over(fleet, unit)
         await read_facts(fleet, devices)
         for unit in prepared:
+            refuse_without_memory(fleet, unit)
+        for unit in prepared:
             await units.make_commands(fleet, unit, facts)
         await together(start_replica(fleet, unit) for unit in prepared)
 
@@ -111,6 +114,19 @@ async def read_facts(fleet: Fleet, devices: list[Device]) -> None:
         fleet.states[device.pk] = await observe.host_state(fleet.connection(device))
 
     await together(one(device) for device in {device.pk: device for device in devices}.values())
+
+
+def refuse_without_memory(fleet: Fleet, unit: Unit) -> None:
+    """Before anything is started: what the plan puts into a host's RAM must be free there now."""
+    for stage in unit.plan["stages"]:
+        device = unit.devices[stage["device"]]
+        needed = stage["ram_bytes"] + (0 if device.hardware.get("gpus") else stage["gpu_bytes"])
+        free = fleet.states[device.pk].memory_available_bytes
+        if needed > free:
+            raise JobFailed(
+                f"{device}: the plan needs {bytes_text(needed)} of memory there, {bytes_text(free)} are free. "
+                "End what else uses it, or probe the device and make a new plan."
+            )
 
 
 async def start_replica(fleet: Fleet, unit: Unit) -> None:

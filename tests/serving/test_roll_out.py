@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from inventory.models import Device
+from inventory.remote import connect
 from jobs import services as jobs
 from jobs.models import Job, JobStep
+from serving.core.commands import ProcessCommand
 from serving.models import Deployment, ManagedProcess, Replica
-from serving.processes import observe
+from serving.processes import lifecycle, observe
 from serving.runner import reconcile, states
 from serving.services import deployments
 from tests.conftest import wait_until
@@ -224,3 +227,56 @@ def test_deployment_that_is_being_changed_refuses_a_second_change(laboratory: La
     with pytest.raises(jobs.AlreadyRunning) as refusal:
         deployments.restart_replica(replica, None)
     assert refusal.value.job == first
+
+
+def test_plan_larger_than_the_free_memory_is_refused_before_the_start(laboratory: Laboratory) -> None:
+    huge = laboratory.single()
+    huge["stages"][0]["gpu_bytes"] = 10**15
+    deployment = laboratory.deploy(huge)
+    assert deployment.state == Deployment.States.FAILED
+    assert "needs 1" in deployment.state_reason
+    assert "are free" in deployment.state_reason
+    assert not ManagedProcess.objects.exclude(pid=None).exists()
+
+
+async def start_unrecorded(device: Device, marker: str, home: Path) -> None:
+    """What a control plane leaves that dies between the start and writing it down."""
+    folders = str(home / "run" / marker), str(home / "slots" / marker)
+    environment = {"E2LLM_MARKER": marker}
+    command = ProcessCommand(
+        device=str(device),
+        kind="worker",
+        address="127.0.0.33",
+        port=1,
+        marker=marker,
+        argv=("sleep", "600"),
+        environment=environment,
+        run_folder=folders[0],
+        slot_folder=folders[1],
+        key_path=None,
+        log_path=f"{folders[0]}/log",
+    )
+    async with connect(device) as connection:
+        await lifecycle.start(connection, command)
+
+
+def test_start_that_was_never_recorded_is_found_and_ended(laboratory: Laboratory, tmp_path: Path) -> None:
+    deployment = deployments.record(
+        laboratory.plan(laboratory.single()), laboratory.cluster(), laboratory.model, None, None
+    )
+    box, marker = laboratory.devices["box-3"], "e2llm-ab12ab12ab12"
+    row = ManagedProcess.objects.create(
+        replica=deployment.replicas.get(),
+        device=box,
+        kind="worker",
+        marker=marker,
+        run_folder=str(tmp_path / "run" / marker),
+        slot_folder=str(tmp_path / "slots" / marker),
+    )
+    asyncio.run(start_unrecorded(box, marker, tmp_path))
+    pid = int((tmp_path / "run" / marker / "pid").read_text())
+    deployments.stop(deployment, None)
+    laboratory.work()
+    row.refresh_from_db()
+    assert row.state == ManagedProcess.States.STOPPED
+    assert not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
