@@ -2,76 +2,28 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from inventory.core.model_fit import Memory, Setting, fit_of, memory_of
-from inventory.core.model_shape import ModelShape, shape_of
-from tests.conftest import wait_until
-from tests.inventory import loadable_models
-from tests.inventory.test_gguf import header_of
-from tests.lab.sshd_host import free_port
-
-SETTINGS = [
-    Setting(2048),
-    Setting(2048, slots=4),
-    Setting(1024, slots=4, kv_type="q8_0"),
-    Setting(2048, slots=2, micro_batch_tokens=256),
-    Setting(2048, slots=4, full_cache=True),
-]
-MODELS = {
-    "dense": loadable_models.DENSE,
-    "mixture": loadable_models.MIXTURE,
-    "windowed": loadable_models.WINDOWED,
-}
+from benchmarks import memory
+from inventory.core.model_fit import fit_of, memory_of
+from inventory.core.model_shape import ModelShape
 
 
 @pytest.fixture(scope="module")
 def model_paths(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("models")
-    made = {name: model.write(folder / f"{name}.gguf", small_model) for name, model in MODELS.items()}
-    return made | {"SmolLM2": small_model}
+    return memory.models(small_model, tmp_path_factory.mktemp("models"))
 
 
-def allocated(path: Path, setting: Setting, llama_server: Path, log: Path) -> Memory:
-    """The buffers of the load log."""
-    argv = [llama_server, "-m", path, "--host", "127.0.0.1", "--port", str(free_port("127.0.0.1"))]
-    argv += [
-        "-c",
-        str(setting.cache_tokens),
-        "-np",
-        str(setting.slots),
-        "-ub",
-        str(setting.micro_batch_tokens),
-    ]
-    argv += ["-kvu", "-fa", "on", "-fit", "off", "-t", "1", "-dev", "none", "-lv", "4", "--no-warmup"]
-    argv += ["-ctk", setting.kv_type, "-ctv", setting.kv_type, "--cache-ram", "0"]
-    argv += ["--swa-full"] if setting.full_cache else []
-    with log.open("wb") as sink:
-        process = subprocess.Popen(argv, stdout=sink, stderr=sink)
-        try:
-            wait_until(lambda: b"compute buffer size" in log.read_bytes(), "the model is loaded", seconds=60)
-        finally:
-            process.kill()
-            process.wait()
-    text = log.read_text(errors="replace")
-    sizes = dict.fromkeys(("model", "KV", "compute", "output"), 0.0)
-    for kind, size in re.findall(r"(model|KV|compute|output) buffer size = +([\d.]+) MiB", text):
-        sizes[kind] += float(size) * 2**20
-    return Memory(*(round(sizes[kind]) for kind in ("model", "KV", "compute", "output")))
-
-
-@pytest.mark.parametrize("name", [*MODELS, "SmolLM2"])
+@pytest.mark.parametrize("name", [*memory.MADE, "SmolLM2-135M-Instruct.Q4_1"])
 def test_predicted_memory_is_what_the_load_log_says(
     name: str, model_paths: dict[str, Path], llama_server: Path, tmp_path: Path
 ) -> None:
-    shape = shape_of([header_of(model_paths[name])])
-    for setting in SETTINGS:
+    shape = memory.shape_at(model_paths[name])
+    for setting in memory.SETTINGS:
         predicted = memory_of(shape, setting)
-        found = allocated(model_paths[name], setting, llama_server, tmp_path / "log")
+        found = memory.allocated(model_paths[name], setting, llama_server, tmp_path / "log")
         assert predicted.weight_bytes == pytest.approx(found.weight_bytes, rel=0.002), setting
         assert predicted.kv_bytes == pytest.approx(found.kv_bytes, rel=0.002), setting
         assert predicted.total_bytes == pytest.approx(found.total_bytes, rel=0.03), setting

@@ -1,0 +1,99 @@
+"""A profile made from slices of 2, 4 and 8 blocks beside the whole model, both measured in the same rounds.
+
+    python -m benchmarks.profiles --llama-folder FOLDER --model GGUF [--rounds N] [--write docs/results.md]
+
+The device is this machine's CPU. Rounds are interleaved, so other work on the machine hits all depths alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import django
+
+from benchmarks import report
+from inventory.core.profile import Timing, cell_seconds, fit
+from inventory.core.quantities import seconds_text
+
+if TYPE_CHECKING:
+    from inventory.profiling.device import Material
+
+SLICES = (2, 4, 8)
+AXES = {"decode": "micro_batch", "prefill": "tokens"}
+
+
+async def measure(folder: Path, model: Path, rounds: int) -> tuple[list[Timing], Material]:
+    from inventory import library, remote  # noqa: PLC0415 - Django is set up first
+    from inventory.models import Device  # noqa: PLC0415
+    from inventory.probe import probe  # noqa: PLC0415
+    from inventory.profiling.device import Material, time_device  # noqa: PLC0415
+    from inventory.profiling.settings import Grid  # noqa: PLC0415
+
+    device = Device(name="this machine", connection=Device.Connections.LOCAL, ram_usable_bytes=0)
+    async with remote.connect(device) as connection:
+        probed = await probe(connection, str(folder), time.time())
+        device.hardware, device.llama = probed.hardware | {"gpus": []}, probed.llama
+        inspected = await library.inspect(connection, await library.found_again(connection, str(model)))
+    material = Material(inspected, {}, (model,))
+    grid = Grid(
+        depths=(*SLICES, len(material.shape.blocks)),
+        micro_batches=(1, 4, 8),
+        prompts=(128, 512, 1024),
+        decode_tokens=32,
+        min_rounds=rounds,
+        max_rounds=rounds,
+        budget_seconds=float("inf"),
+    )
+    steps = rounds * len(grid.depths) * (len(grid.micro_batches) + len(grid.prompts))
+    seen = iter(range(1, steps + 1))
+    timings = await time_device(
+        device, material, grid, lambda text, share, left: report.progress(next(seen, steps), steps, text)
+    )
+    return timings, material
+
+
+def table(timings: list[Timing], whole_blocks: int, head_blocks: float) -> str:
+    fitted = fit([timing for timing in timings if timing.blocks in SLICES], head_blocks)
+    lines = ["| what | from slices of 2, 4, 8 blocks | whole model | off by |", "|---|---|---|---|"]
+    for phase, axis in AXES.items():
+        columns = fitted.tables[phase]
+        whole = cell_seconds(
+            timing for timing in timings if timing.phase == phase and timing.blocks == whole_blocks
+        )
+        for index, size in enumerate(columns[axis]):
+            predicted = columns["head_seconds"][index] + whole_blocks * columns["gpu_block_seconds"][index]
+            measured = whole[size, whole_blocks]
+            what = f"decode step, {size} together" if phase == "decode" else f"prompt of {size} tokens"
+            off = f"{predicted / measured - 1:+.1%}"
+            lines.append(f"| {what} | {seconds_text(predicted)} | {seconds_text(measured)} | {off} |")
+    lines.append(f"\nLargest distance of a slice from the fit: {fitted.residual:.0%}.")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--llama-folder", type=Path, required=True)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "e2llm_web.settings")
+    django.setup()
+    timings, material = asyncio.run(
+        measure(options.llama_folder.resolve(), options.model.resolve(), options.rounds)
+    )
+    text = table(timings, len(material.shape.blocks), material.shape.head_blocks)
+    print(text)
+    if options.write:
+        report.write_part(options.write, "profiles", text)
+
+
+if __name__ == "__main__":
+    main()
