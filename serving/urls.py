@@ -25,6 +25,7 @@ urlpatterns = [
     path("traffic/requests/<str:request_id>/", traffic.inspect, name="request"),
     path("traffic/workload/", traffic.workload, name="workload"),
     path("playground/", playground.index, name="playground"),
+    path("playground/compare/", playground.compare, name="compare"),
     path("playground/ask/", playground.ask, name="ask"),
     path("playground/keep/", playground.keep, name="keep"),
     path("playground/<int:conversation_id>/forget/", playground.forget, name="forget"),

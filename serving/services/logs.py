@@ -7,7 +7,8 @@ from serving.core.commands import LOG_FILE
 from serving.models import ManagedProcess
 from serving.processes import observe
 
-TAIL_LINES = 300
+TAIL_LINES = 2000
+SHOWN_LINES = 300
 
 
 async def tail(process: ManagedProcess) -> str:
@@ -16,3 +17,10 @@ async def tail(process: ManagedProcess) -> str:
         raise RemoteError("Its device was removed, so its log cannot be reached.")
     async with connect(process.device) as connection:
         return await observe.log_tail(connection, f"{process.run_folder}/{LOG_FILE}", TAIL_LINES)
+
+
+def matching(text: str, words: str) -> str:
+    """The last lines that hold all of the words, whatever their case; all lines without words."""
+    wanted = words.lower().split()
+    lines = [line for line in text.splitlines() if all(word in line.lower() for word in wanted)]
+    return "\n".join(lines[-SHOWN_LINES:])

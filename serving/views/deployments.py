@@ -140,7 +140,7 @@ def restart(request: HttpRequest, replica_id: int) -> HttpResponse:
 def log(request: HttpRequest, process_id: int) -> HttpResponse:
     """The last lines of a process's log, fetched from its host when asked for."""
     process = get_object_or_404(ManagedProcess.objects.select_related("device__identity"), pk=process_id)
-    text, problem = process.exit_reason, ""
+    text, problem, words = process.exit_reason, "", request.GET.get("words", "")
     if process.ended_at is None:
         try:
             text = async_to_sync(logs.tail)(process)
@@ -148,7 +148,8 @@ def log(request: HttpRequest, process_id: int) -> HttpResponse:
             problem = str(error)
     context = {
         "process": process,
-        "text": text,
+        "text": logs.matching(text, words),
+        "words": words,
         "problem": problem,
         "log_id": f"log-{process.pk}",
         "label": f"Log of the {process.get_kind_display()} on {process.device}",

@@ -38,6 +38,12 @@ def index(request: HttpRequest) -> HttpResponse:
     return render(request, "serving/playground.html", context)
 
 
+@require_GET
+def compare(request: HttpRequest) -> HttpResponse:
+    context = {"models": playground.served_models(), "sides": ["Left", "Right"]}
+    return render(request, "serving/compare.html", context)
+
+
 @require_POST
 async def ask(request: HttpRequest) -> HttpResponseBase:
     """Stream one answer from the gateway, on behalf of the person who is logged in."""

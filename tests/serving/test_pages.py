@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from inventory.models import LanguageModel
-from serving.models import Conversation, Deployment, Replica, RequestSample, TrafficSample
+from serving.models import Conversation, Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
 from serving.services import traffic
 
 MIB = 2**20
@@ -223,3 +223,19 @@ def test_chats_are_kept_for_their_owner_alone_and_encrypted(
         assert "secret" not in cursor.fetchone()[0]
     admin_client.post(f"/playground/{kept['id']}/forget/")
     assert not Conversation.objects.exists()
+
+
+def test_log_shows_only_lines_with_the_words(admin_client: Client, deployment: Deployment) -> None:
+    replica = deployment.replicas.get(role="decode")
+    process = ManagedProcess.objects.create(
+        replica=replica,
+        kind="master",
+        marker="e2llm-000000000000",
+        state="exited",
+        ended_at=timezone.now(),
+        exit_reason="load: 30 layers\nslot 0 released\nslot 1 released",
+    )
+    text = admin_client.get(f"/processes/{process.pk}/log/?words=SLOT+1").content.decode()
+    assert "slot 1 released" in text
+    assert "slot 0" not in text
+    assert b"No line holds" in admin_client.get(f"/processes/{process.pk}/log/?words=nothing").content

@@ -1,0 +1,76 @@
+// One question to two sets of settings; each side keeps its own conversation.
+import { announce } from "./live.js";
+import { ask } from "./playground-stream.js";
+import { showFacts, showMarkdown } from "./playground-render.js";
+import { duration } from "./time.js";
+
+const root = document.querySelector("#compare");
+const form = root.querySelector("[data-composer]");
+const input = form.querySelector("textarea");
+const bubble = root.querySelector("template[data-bubble]");
+const sides = [...root.querySelectorAll("[data-side]")].map((element) => ({ element, messages: [] }));
+let running = null;
+
+function add(side, role, text) {
+  const element = bubble.content.firstElementChild.cloneNode(true);
+  element.classList.add(`bubble-${role}`);
+  element.querySelector("[data-text]").textContent = text;
+  side.element.querySelector("[data-log]").append(element);
+  return element;
+}
+
+function question(side) {
+  const setting = (name) => side.element.querySelector(`[name="${name}"]`).value;
+  const system = setting("system").trim();
+  return {
+    model: setting("model"),
+    temperature: Number(setting("temperature")),
+    max_tokens: Number(setting("max_tokens")),
+    messages: [...(system ? [{ role: "system", content: system }] : []), ...side.messages],
+  };
+}
+
+async function answer(side, signal) {
+  const element = add(side, "assistant", "");
+  const text = element.querySelector("[data-text]");
+  let content = "";
+  element.classList.add("is-streaming");
+  try {
+    await ask(root.dataset.path, question(side), {
+      signal,
+      token(piece) { content += piece; showMarkdown(text, content); },
+      done(facts) { showFacts(element.querySelector("[data-facts]"), facts, duration); },
+    });
+  } catch (error) {
+    if (error.name !== "AbortError") element.querySelector("[data-facts]").textContent = error.message;
+  }
+  element.classList.remove("is-streaming");
+  if (content) side.messages.push({ role: "assistant", content });
+}
+
+function setRunning(controller) {
+  running = controller;
+  form.querySelector("[data-send]").hidden = controller !== null;
+  form.querySelector("[data-stop]").hidden = controller === null;
+}
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const content = input.value.trim();
+  if (!content || running) return;
+  input.value = "";
+  const controller = new AbortController();
+  setRunning(controller);
+  for (const side of sides) {
+    side.messages.push({ role: "user", content });
+    add(side, "user", content);
+  }
+  await Promise.all(sides.map((side) => answer(side, controller.signal)));
+  setRunning(null);
+  announce("Both answers are complete.");
+  input.focus({ preventScroll: true });
+});
+input.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
+});
+form.querySelector("[data-stop]").addEventListener("click", () => running?.abort());
