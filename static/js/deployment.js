@@ -5,3 +5,6 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   if (event.detail.elt === live && live.querySelector("details[open]")) event.preventDefault();
 });
 document.addEventListener("e2llm:job-finished", () => setTimeout(() => location.reload(), 600));
+document.addEventListener("htmx:afterSettle", (event) => {
+  event.target.querySelectorAll?.(".log pre").forEach((pre) => { pre.scrollTop = pre.scrollHeight; });
+});
