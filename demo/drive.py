@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 import urllib.error
 import urllib.request
@@ -31,6 +32,7 @@ from serving.services import launches
 # One copy of the model with one slot needs about 300 MB on a single host. So box-1 holds it alone and the other two
 # only together: every plan of two replicas has one on one host and one across two.
 USABLE_BYTES = {"box-1": 900_000_000, "box-2": 280_000_000, "box-3": 280_000_000}
+SPAN_HINT = "to see one replica span two hosts, set the memory of box-2 and box-3 to 0.26 GiB on their pages"
 WHY_SO_SMALL = "the demo's hosts share this machine's memory"
 WORKLOAD = {
     "input_tokens": 128,
@@ -83,6 +85,7 @@ def drive(folder: Path, say: Report, *, manual: bool) -> None:
     )
     if manual:
         say("the hosts are ready; add them on the Devices page:\n" + hosts.as_table(lab))
+        say(SPAN_HINT)
         return
     user = User.objects.filter(username="admin").first()
     # A failed one has left nothing on the hosts, so it is no reason not to try again.
@@ -104,7 +107,15 @@ def prepare(lab: Sequence[DemoHost], folder: Path, say: Report) -> None:
         place = host.home / "models" / file.name
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
-            os.link(file, place)
+            put(file, place)
+
+
+def put(file: Path, place: Path) -> None:
+    """The same bytes at a second place; without taking space where the file system can."""
+    try:
+        os.link(file, place)
+    except OSError:
+        shutil.copy(file, place)
 
 
 def answers(host: DemoHost) -> bool:
