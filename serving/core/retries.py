@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 RETRY_SHARE = 0.2
 BURST = 10.0
+ONE_CRASH_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Crash:
+    replica: int
+    at: float
 
 
 class RetryBudget:
@@ -28,20 +37,24 @@ class PoisonList:
     def __init__(self, crashes: int, seconds: float) -> None:
         self.crashes = crashes
         self.seconds = seconds
-        self._seen: dict[str, tuple[int, float]] = {}
+        self._seen: dict[str, list[Crash]] = {}
 
     @property
     def is_empty(self) -> bool:
         return not self._seen
 
-    def crashed(self, body_hash: str, now: float) -> None:
+    def crashed(self, body_hash: str, replica: int, now: float) -> None:
+        """Note a crash; equal requests that the same crash ended together count once."""
         self._forget(now)
-        count, _ = self._seen.get(body_hash, (0, 0.0))
-        self._seen[body_hash] = (count + 1, now + self.seconds)
+        crashes = self._seen.setdefault(body_hash, [])
+        if not any(crash.replica == replica and now - crash.at < ONE_CRASH_SECONDS for crash in crashes):
+            crashes.append(Crash(replica, now))
 
     def is_poison(self, body_hash: str, now: float) -> bool:
-        count, until = self._seen.get(body_hash, (0, 0.0))
-        return count >= self.crashes and now < until
+        self._forget(now)
+        return len(self._seen.get(body_hash, [])) >= self.crashes
 
     def _forget(self, now: float) -> None:
-        self._seen = {body: seen for body, seen in self._seen.items() if now < seen[1]}
+        self._seen = {
+            body: crashes for body, crashes in self._seen.items() if now - crashes[-1].at < self.seconds
+        }

@@ -200,8 +200,8 @@ class Run:
         """An answer with an HTTP error, be it 500, is no sign of a broken replica: the request may be at fault."""
         if isinstance(error, upstream.Declined) and error.status != 503:
             return
-        if isinstance(error, upstream.ConnectionLost):
-            self.gateway.poison.crashed(self._body_hash(), self.clock())
+        if isinstance(error, upstream.ConnectionLost) and self.timeline.first_token is None:
+            self.gateway.poison.crashed(self._body_hash(), lease.replica, self.clock())
         is_hard = isinstance(error, upstream.ConnectFailed | upstream.TooSlow)
         self.route.balancer.failed(lease.replica, self.clock(), is_hard)
         self.gateway.suspect(lease.replica, str(error))
