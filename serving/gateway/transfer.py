@@ -8,7 +8,7 @@ import logging
 from contextlib import AsyncExitStack
 
 from inventory.models import Device
-from inventory.remote import Completed, Connection, RemoteError, connect
+from inventory.remote import Completed, Connection, HostUnreachable, RemoteError, connect
 from serving import upstream
 from serving.core.handover import HandoverBroken
 from serving.gateway.routes import Endpoint
@@ -99,6 +99,13 @@ class Host:
             return self._connection
 
     async def run(self, argv: list[str], stdin: bytes, timeout_seconds: float) -> Completed:
+        """Run a command that may run twice: a kept connection shows only in use that it broke meanwhile."""
+        try:
+            return await self._run(argv, stdin, timeout_seconds)
+        except HostUnreachable:
+            return await self._run(argv, stdin, timeout_seconds)
+
+    async def _run(self, argv: list[str], stdin: bytes, timeout_seconds: float) -> Completed:
         connection = await self.connection()
         try:
             return await connection.run(argv, stdin=stdin, timeout_seconds=timeout_seconds)

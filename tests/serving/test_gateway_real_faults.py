@@ -58,7 +58,7 @@ def put(laboratory: Laboratory, *replicas: dict[str, Any]) -> Deployment:
 @pytest.fixture
 async def gateway(valkey_url: str) -> AsyncIterator[Running]:
     mover = RealMover()
-    async with running_gateway(PATIENT, mover) as running:  # type: ignore[arg-type]
+    async with running_gateway(PATIENT, mover) as running:
         yield running
     await mover.close()
 
