@@ -201,7 +201,10 @@ def launch_of(
     ):
         return under_way
     say("profiling, planning and deploying: follow it on the home page")
-    return launches.start_launch(language_model, devices, WORKLOAD, POLICY, user, deploys_unasked=True)
+    try:
+        return launches.start_launch(language_model, devices, WORKLOAD, POLICY, user, deploys_unasked=True)
+    except jobs.AlreadyRunning as running:
+        return Launch.objects.get(job=running.job)
 
 
 def decided(launch: Launch) -> Launch | None:

@@ -16,7 +16,7 @@ from inventory.models import Device, Link, ModelFile, Profile
 from inventory.probe import Probed, probe
 from inventory.remote import RemoteError, connect
 from jobs import runner as jobs
-from jobs.core.errors import JobFailed
+from jobs.core.errors import JobFailed, LeaseLost
 from jobs.progress import Progress
 from planner.core.errors import BadDocument, NoFeasiblePlan
 from planner.core.problem import Problem
@@ -52,7 +52,9 @@ def prepare(job_id: int, progress: Progress) -> None:
     try:
         for key, part in PARTS.items():
             run_part(progress, key, part, found)
-    except BaseException:
+    except LeaseLost:
+        raise
+    except Exception:  # not BaseException: when its worker is stopped the job goes on after the next start
         Launch.objects.filter(pk=found.pk).update(stage=Launch.Stages.ENDED)
         raise
     Launch.objects.filter(pk=found.pk).update(stage=Launch.Stages.CONFIRM)
