@@ -111,6 +111,13 @@ class Device(models.Model):
         gpus = self.hardware.get("gpus", [])
         return str(gpus[0]["name"]) if gpus else "CPU"
 
+    @property
+    def main_pool(self) -> str:
+        """What the main memory pool is: "gpu", "unified" or "cpu"."""
+        if self.main_pool_device == "CPU":
+            return "cpu"
+        return "unified" if self.hardware.get("is_unified") else "gpu"
+
     def was_seen_recently(self) -> bool:
         return self.last_seen_at is not None and timezone.now() - self.last_seen_at < SEEN_RECENTLY
 

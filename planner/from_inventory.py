@@ -12,6 +12,7 @@ from inventory.core.model_shape import BlockShape, ModelShape
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 
 FORMAT = "e2llm-cluster/1"
+WORDS = frozenset({"name", "hardware", "kind", "main_pool"})  # what a device is called, beside its numbers
 ASSUMED_LINK = {"bytes_per_second": 115e6, "latency_seconds": 0.00035}
 SLOT_OVERHEAD_BYTES = 20_000_000
 HEAVY_RUN = 4  # a stage usually holds a quarter of the blocks or more
@@ -158,6 +159,7 @@ def device_entry(device: Device, profile: Profile, shape: ModelShape, *, has_fil
         "hardware": hardware_text(device),
         "gpu_usable_bytes": max(device.gpu_usable_bytes - shape.compute_bytes(), 0),
         "ram_usable_bytes": device.ram_usable_bytes or 0,
+        "main_pool": device.main_pool,
         "can_be_master": has_file and bool(device.llama.get("server_path")),
         **profile.to_tables(),
     }
@@ -173,7 +175,7 @@ def with_kinds(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Give devices with equal numbers one kind, named after the first of them: the planner may swap them."""
     firsts: list[dict[str, Any]] = []
     for entry in entries:
-        numbers = {key: value for key, value in entry.items() if key not in {"name", "hardware", "kind"}}
+        numbers = {key: value for key, value in entry.items() if key not in WORDS}
         alike = next((first for first in firsts if numbers.items() <= first.items()), entry)
         entry["kind"] = alike["name"]
         if alike is entry:

@@ -8,6 +8,7 @@ from typing import Any
 from inventory.core.quantities import bandwidth_text, bytes_text, rate_text, seconds_text
 
 ROLE_LABELS = {"prefill": "Prefill", "decode": "Decode", "mixed": "Mixed"}
+POOL_LABELS = {"gpu": "GPU", "unified": "unified", "cpu": "CPU"}
 TIGHT_FRACTION = 0.93
 
 Json = dict[str, Any]
@@ -49,13 +50,13 @@ def spans(is_small: list[bool]) -> list[int]:
 def _replica_row(number: int, replica: Json, hardware: Json, cluster: Json | None, bottleneck: Json) -> Json:
     stages = replica["stages"]
     slowest_seconds = max(stage["seconds"] for stage in stages)
-    single_pool = _single_pool_devices(cluster)
+    pools = _main_pools(cluster)
     rows = []
     first_block = 0
     for position, stage in enumerate(stages):
         row = _stage_row(stage, first_block, slowest_seconds, bottleneck)
         row["hardware"] = hardware.get(stage["device"], "")
-        row["pool_label"] = "in memory" if stage["device"] in single_pool else "GPU"
+        row |= _pool(pools.get(stage["device"], "gpu"))
         row["hop"] = _hop_row(stages[position - 1], stage, cluster, bottleneck) if position else None
         rows.append(row)
         first_block += row["n_blocks"]
@@ -82,10 +83,17 @@ def _replica_numbers(replica: Json) -> list[Json]:
     return numbers
 
 
-def _single_pool_devices(cluster: Json | None) -> set[str]:
-    """Unified memory or no GPU at all: their blocks are in one memory, so that GPU and CPU tell nothing."""
+def _main_pools(cluster: Json | None) -> dict[str, str]:
+    """Main pool of each device; empty where the file leaves open what its one memory is."""
     devices = cluster["devices"] if cluster else []
-    return {device["name"] for device in devices if not device["ram_usable_bytes"]}
+    return {
+        device["name"]: device.get("main_pool", "gpu" if device["ram_usable_bytes"] else "")
+        for device in devices
+    }
+
+
+def _pool(pool: str) -> Json:
+    return {"pool_label": POOL_LABELS.get(pool, "in memory"), "pool_class": "cpu" if pool == "cpu" else "gpu"}
 
 
 def _stage_row(stage: Json, first_block: int, slowest_seconds: float, bottleneck: Json) -> Json:

@@ -18,6 +18,7 @@ MAX_BLOCKS = 512
 RUNTIMES = ("serial", "overlapped")
 TOPOLOGIES = ("star", "chain")
 ARRIVALS = ("fixed", "poisson")
+MAIN_POOLS = ("gpu", "unified", "cpu")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Device:
     hardware: str = ""
     can_be_master: bool = True
     max_blocks: int | None = None
+    main_pool: str | None = None  # what `gpu_usable_bytes` is a limit of; None where nobody said
 
     @property
     def signature(self) -> tuple[Any, ...]:
@@ -219,8 +221,9 @@ def _device_dict(device: Device) -> dict[str, Any]:
         "prefill": _table_dict(device.prefill, "tokens"),
         "can_be_master": device.can_be_master,
     }
-    if device.max_blocks is not None:
-        document["max_blocks"] = device.max_blocks
+    for key in ("max_blocks", "main_pool"):
+        if getattr(device, key) is not None:
+            document[key] = getattr(device, key)
     return document
 
 
@@ -354,6 +357,7 @@ def _read_device(fields: Fields) -> Device:
         hardware=fields.text("hardware"),
         can_be_master=fields.flag("can_be_master", default=True),
         max_blocks=fields.whole("max_blocks") if fields.has("max_blocks") else None,
+        main_pool=fields.choice("main_pool", MAIN_POOLS) if fields.has("main_pool") else None,
     )
     fields.close()
     return device

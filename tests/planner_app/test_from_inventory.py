@@ -52,6 +52,24 @@ def test_the_compute_buffer_is_taken_off_the_memory(model: LanguageModel, device
     assert entry["gpu_usable_bytes"] == devices[0].gpu_usable_bytes - shape().compute_bytes()
 
 
+@pytest.mark.parametrize(
+    ("hardware", "pool"),
+    [
+        ({"gpus": []}, "cpu"),
+        ({"gpus": [{"name": "CUDA0", "description": "RTX 4090"}], "is_unified": False}, "gpu"),
+        ({"gpus": [{"name": "MTL0", "description": "Apple M2"}], "is_unified": True}, "unified"),
+    ],
+)
+def test_the_main_pool_is_what_the_probe_found(
+    model: LanguageModel, devices: list[Device], hardware: dict[str, Any], pool: str
+) -> None:
+    Device.objects.filter(pk=devices[0].pk).update(hardware=hardware)
+    devices[0].refresh_from_db()
+    document = lab(model, devices)
+    assert document["devices"][0]["main_pool"] == pool
+    assert Problem.from_dict(document).to_dict()["devices"][0]["main_pool"] == pool
+
+
 def test_unmeasured_links_are_assumed_and_the_file_says_so(
     model: LanguageModel, devices: list[Device]
 ) -> None:

@@ -35,7 +35,7 @@ def plan(*stages: dict[str, Any], bottleneck: dict[str, Any] | None = None) -> d
     return {"replicas": [{**replica, **rates}], "bottleneck": bottleneck}
 
 
-CLUSTER = {
+CLUSTER: dict[str, Any] = {
     "devices": [
         {"name": "Dev.1", "hardware": "RTX 5070", "ram_usable_bytes": 60_000_000_000},
         {"name": "Dev.5", "hardware": "Apple M1", "ram_usable_bytes": 0},
@@ -67,6 +67,15 @@ def test_a_hop_shows_the_measured_pair_and_not_the_default() -> None:
 def test_a_device_with_one_memory_does_not_say_gpu() -> None:
     first, second = stage_rows(TWO_STAGES, CLUSTER)[0]["stages"]
     assert (first["pool_label"], second["pool_label"]) == ("GPU", "in memory")
+
+
+@pytest.mark.parametrize(
+    ("pool", "label", "colour"), [("gpu", "GPU", "gpu"), ("unified", "unified", "gpu"), ("cpu", "CPU", "cpu")]
+)
+def test_the_main_pool_is_called_what_it_is(pool: str, label: str, colour: str) -> None:
+    devices = [CLUSTER["devices"][0], {**CLUSTER["devices"][1], "main_pool": pool}]
+    second = stage_rows(TWO_STAGES, {**CLUSTER, "devices": devices})[0]["stages"][1]
+    assert (second["pool_label"], second["pool_class"]) == (label, colour)
 
 
 def test_only_the_bottleneck_is_outlined() -> None:
