@@ -13,7 +13,7 @@ from planner.core.errors import BadDocument
 from planner.core.problem import Problem
 from tests.planner.cluster import GPT_OSS, QWEN, paper_document
 
-OPTIONAL = {"note"}
+OPTIONAL = {"note", "main_pool"}
 
 
 def small_document() -> dict[str, Any]:
@@ -47,7 +47,7 @@ def parent(document: Any, path: tuple[Any, ...]) -> Any:
     return document
 
 
-EVERYWHERE = [path for path in paths(small_document()) if path[0] not in OPTIONAL]
+EVERYWHERE = [path for path in paths(small_document()) if not OPTIONAL & {path[0], path[-1]}]
 FIELDS = [path for path in EVERYWHERE if isinstance(path[-1], str) and path[-2:] != ("links", "pairs")]
 LEAVES = [
     path
