@@ -137,7 +137,7 @@ async def test_real_prompts_move_from_host_to_host_and_the_text_stays_the_same(
     deployment = await sync_to_async(laboratory.deploy)(
         laboratory.split("prefill"), laboratory.single("decode")
     )
-    assert deployment.state == Deployment.States.RUNNING
+    assert deployment.state == Deployment.States.RUNNING, deployment.state_reason
     user = await sync_to_async(get_user_model().objects.create)(username="ada")
     key = await sync_to_async(accounts.internal_key)(user)
     expected = await plain_text(deployment, "decode")
