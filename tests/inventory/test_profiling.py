@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.loadable_models import MIXTURE
 from demo.hosts import DemoHost
 from inventory import library, profiling, runner, services
 from inventory.core.model_shape import ModelShape
@@ -49,6 +50,21 @@ def test_a_device_without_the_file_is_timed_too(
     again = profiling.profile(devices[:1], model, make_progress(), grid=SHORT)
     assert again[0].version == 2
     assert Profile.objects.current().count() == 2
+
+
+def test_experts_are_timed_with_real_weights_cut_on_the_host(
+    devices: list[Device], lab: list[DemoHost], small_model: Path, make_progress: MakeProgress
+) -> None:
+    for path in (lab[0].home / "models").iterdir():
+        path.unlink()
+    MIXTURE.write(lab[0].home / "models" / "experts.gguf", small_model)
+    library.scan(devices, make_progress(), with_library=False)
+    model = LanguageModel.objects.get(architecture="qwen3moe")
+    made = profiling.profile(devices[:1], model, make_progress(), grid=SHORT)[0]
+    assert min(made.tables["decode"]["gpu_block_seconds"]) > 0
+    with pytest.raises(JobFailed, match="does not hold the file"):
+        profiling.profile(devices[1:], model, make_progress(), grid=SHORT)
+    assert left_behind(lab) == []
 
 
 def test_one_machine_is_timed_once_when_that_is_asked_for(
