@@ -13,6 +13,7 @@ from inventory.core.quantities import seconds_text, significant
 from inventory.models import Device, LanguageModel, Profile
 from planner.charts import stage_rows
 from serving.models import Deployment, Launch, Replica, RequestSample, TrafficSample
+from serving.services.drift import drifts
 
 WINDOW = timedelta(minutes=15)
 FRESH = timedelta(seconds=10)
@@ -186,7 +187,7 @@ def steps(deployment: Deployment | None) -> list[Step]:
 
 def attention(deployment: Deployment | None) -> list[Attention]:
     """Faults first, then warnings."""
-    found = [*_devices(), *_replicas(deployment), *_profiles(), *_gateway(deployment)]
+    found = [*_devices(), *_replicas(deployment), *_profiles(), *_gateway(deployment), *_drift(deployment)]
     return sorted(found, key=lambda item: item.tone != "danger")
 
 
@@ -261,6 +262,15 @@ def _gateway(deployment: Deployment | None) -> list[Attention]:
             "Open traffic",
         )
     ]
+
+
+def _drift(deployment: Deployment | None) -> list[Attention]:
+    sentences = drifts(deployment) if deployment is not None else []
+    if not sentences:
+        return []
+    remedy = f"{' '.join(sentences)} A new plan for the traffic of the last hour may serve it better."
+    title = "The traffic is not what the running plan was made for"
+    return [Attention("warn", title, remedy, reverse("planner:new"), "Plan again")]
 
 
 def tiles(latest: TrafficSample, now: datetime) -> list[Tile]:

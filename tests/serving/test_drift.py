@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from random import Random
 
+import pytest
+from django.utils import timezone
+
+from inventory.models import LanguageModel
 from serving.core.drift import Seen, prediction_drift, workload_drift
+from serving.models import Deployment, RequestSample
+from serving.services.drift import drifts
 
 WORKLOAD = {"input_tokens": 500, "output_tokens": 200, "arrival_seconds": 1.0}
 PREDICTED = {"ttft_seconds": 0.5, "tpot_seconds": 0.05}
@@ -65,3 +72,32 @@ def test_requests_without_tokens_are_left_out() -> None:
     failed = [Seen(float(number), None, None, None, 1.0) for number in range(100)]
     assert [drift.name for drift in workload_drift(WORKLOAD, failed)] == []
     assert prediction_drift(PREDICTED, failed) == []
+
+
+@pytest.mark.django_db
+def test_drift_is_told_in_words() -> None:
+    model = LanguageModel.objects.create(
+        name="m", architecture="llama", fingerprint="f" * 64, size_bytes=1, shape={}
+    )
+    deployment = Deployment.objects.create(
+        model=model,
+        name="m",
+        plan={"predicted": PREDICTED},
+        cluster={"workload": WORKLOAD},
+        context_tokens=4096,
+    )
+    now = timezone.now()
+    for number, seen in enumerate(traffic(Random(1), count=40, prompt=1500)):
+        RequestSample.objects.create(
+            request_id=str(number),
+            deployment=deployment,
+            received_at=now - timedelta(seconds=seen.received_at),
+            outcome=RequestSample.Outcomes.OK,
+            status=200,
+            prompt_tokens=seen.prompt_tokens,
+            output_tokens=seen.output_tokens,
+            first_token_seconds=seen.first_token_seconds,
+            total_seconds=seen.total_seconds,
+        )
+    (sentence,) = drifts(deployment)
+    assert sentence.startswith("Prompts are 3") and sentence.endswith("not 500 tokens.")
