@@ -10,6 +10,7 @@ from serving.core import drift
 from serving.models import Deployment, RequestSample
 
 WINDOW = timedelta(hours=1)
+LATEST = 500  # requests that are looked at, so that a page stays quick in a busy hour
 WORDS = {
     "input_tokens": ("Prompts are {factor} as long as planned", "{:.0f} tokens"),
     "output_tokens": ("Answers are {factor} as long as planned", "{:.0f} tokens"),
@@ -34,7 +35,7 @@ def drifts(deployment: Deployment) -> list[str]:
             row.first_token_seconds,
             row.total_seconds,
         )
-        for row in rows
+        for row in rows[:LATEST]
     ]
     if len(seen) < drift.ENOUGH_REQUESTS:
         return []

@@ -100,4 +100,4 @@ def test_drift_is_told_in_words() -> None:
             total_seconds=seen.total_seconds,
         )
     (sentence,) = drifts(deployment)
-    assert sentence.startswith("Prompts are 3") and sentence.endswith("not 500 tokens.")
+    assert sentence.startswith("Prompts are 2.9 times") and sentence.endswith("not 500 tokens.")
