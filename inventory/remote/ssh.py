@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -30,11 +29,12 @@ from inventory.remote.keys import fetch_host_key, host_key
 from inventory.remote.streams import ReportBytes, talk
 
 KEEPALIVE_SECONDS, KEEPALIVE_MISSES = 10, 3
-CONNECT_ATTEMPTS = 3
+CONNECT_ATTEMPTS = 8
 MAX_CHANNELS = 8
 KILL_SECONDS = 3.0
 
-BEGIN_PROGRAM = 'echo "$0 $$"; exec "$@"'
+# The empty line ends whatever a start-up file printed without ending its last line.
+BEGIN_PROGRAM = 'echo; echo "$0 $$"; exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,13 @@ async def _open_client(target: Target, password: str) -> asyncssh.SSHClientConne
 
 
 def _command_line(argv: Sequence[str]) -> str:
-    return " ".join(shlex.quote(checked(word)) for word in argv)
+    return " ".join(quoted(checked(word)) for word in argv)
+
+
+def quoted(word: str) -> str:
+    """One word for any login shell: fish, other than POSIX shells, reads backslashes inside single quotes."""
+    inside = re.sub(r"[\\']", lambda special: f"'\\{special[0]}'", word)
+    return f"'{inside}'"
 
 
 def _begun(out: bytes, marker: str) -> tuple[int | None, bytes]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import asyncssh
 
 CONFIG = """\
+{extra}
 Port {port}
 ListenAddress {address}
 HostKey {folder}/host_key
@@ -28,7 +29,6 @@ StrictModes no
 PrintMotd no
 AllowTcpForwarding yes
 SetEnv "HOME={folder}/home" "PATH={path}"
-{extra}
 """
 
 BASHRC = """\
@@ -40,7 +40,7 @@ cd "$HOME"
 
 @dataclass
 class SshdHost:
-    """`noise` is shell text that runs at every login, in bash; `extra` are more lines of sshd_config."""
+    """`noise` runs at every login, in bash; `extra` are lines of sshd_config; `inside` comes before the argv of sshd."""
 
     program: Path
     folder: Path
@@ -50,6 +50,7 @@ class SshdHost:
     shell: str = "/bin/bash"
     path: str = "/usr/bin:/bin"
     port: int = 0
+    inside: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -74,7 +75,7 @@ class SshdHost:
         (self.folder / "sshd_config").write_text(config)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        command = [self.program, "-D", "-e", "-f", self.folder / "sshd_config"]
+        command = [*self.inside, self.program, "-D", "-e", "-f", self.folder / "sshd_config"]
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         self._wait()
 
