@@ -146,11 +146,12 @@ def help_flags(text: str) -> list[str]:
 
 
 def listening_ports(text: str) -> set[int]:
-    """Ports in state LISTEN, from `/proc/net/tcp` (and tcp6)."""
-    rows = re.findall(
+    """Ports in state LISTEN, from `/proc/net/tcp` (and tcp6) or from `netstat -an` on macOS."""
+    linux = re.findall(
         r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} ([0-9A-F]{2}) ", text, re.MULTILINE
     )
-    return {int(port, 16) for port, state in rows if state == LISTENING}
+    mac = re.findall(r"^tcp\S*\s+\d+\s+\d+\s+\S+\.(\d+)\s+\S+\s+LISTEN\b", text, re.MULTILINE)
+    return {int(port, 16) for port, state in linux if state == LISTENING} | {int(port) for port in mac}
 
 
 def free_disk(text: str) -> dict[str, int]:

@@ -30,6 +30,7 @@ def person(request: HttpRequest) -> User:
 @require_http_methods(["GET", "POST"])
 @admin_required
 def add(request: HttpRequest) -> HttpResponse:
+    request.session.pop(PENDING, None)
     if request.method == "GET":
         return _page(request, AddDeviceForm(initial=_suggested()))
     form = AddDeviceForm(request.POST)

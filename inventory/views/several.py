@@ -25,6 +25,7 @@ PENDING = "new_devices"
 @require_http_methods(["GET", "POST"])
 @admin_required
 def add(request: HttpRequest) -> HttpResponse:
+    request.session.pop(PENDING, None)
     form = SeveralForm(request.POST or None)
     if not form.is_valid():
         context = {"form": form, "identity": services.default_identity()}

@@ -67,6 +67,8 @@ def test_ports_that_listen() -> None:
         "   0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 0\n"
     )
     assert parsers.listening_ports(text) == {8000, 22}
+    mac = "tcp4       0      0  127.0.0.1.8080         *.*                    LISTEN\ntcp46  0  0  *.22  *.*  LISTEN\n"
+    assert parsers.listening_ports(mac) == {8080, 22}
 
 
 def test_vendor_tools_that_refuse_a_number_leave_it_open() -> None:
