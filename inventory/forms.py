@@ -99,6 +99,13 @@ class AddDeviceForm(PlaceForm):
         empty_label="This site's own key",
         label="SSH identity",
     )
+    reached_through = forms.ModelChoiceField(
+        Device.objects.filter(connection=Device.Connections.SSH),
+        required=False,
+        empty_label="Directly",
+        label="Reached through",
+        help_text="A device that stands between, as with ssh -J.",
+    )
     password = forms.CharField(
         required=False,
         label="Password",
@@ -133,6 +140,7 @@ class AddDeviceForm(PlaceForm):
             address=data["address"] or "",
             llama_folder=data["llama_folder"],
             model_roots=tuple(data["model_roots"]),
+            reached_through=data["reached_through"],
         )
 
 

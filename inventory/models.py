@@ -55,6 +55,14 @@ class Device(models.Model):
     username = models.CharField(max_length=64, blank=True)
     identity = models.ForeignKey(SshIdentity, null=True, blank=True, on_delete=models.PROTECT)
     host_key = models.TextField(blank=True, help_text="the pinned key, OpenSSH one-line format")
+    reached_through = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="reached_from",
+        help_text="jump host",
+    )
     address = models.GenericIPAddressField(
         protocol="IPv4",
         null=True,

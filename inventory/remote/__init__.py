@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from inventory.models import Device
+from inventory.remote import keys
 from inventory.remote.connection import Completed, Connection
 from inventory.remote.errors import (
     AuthenticationRefused,
@@ -14,9 +15,9 @@ from inventory.remote.errors import (
     HostUnreachable,
     RemoteError,
 )
-from inventory.remote.keys import HostKey, create_identity, fetch_host_key, host_key, import_identity
+from inventory.remote.keys import HostKey, create_identity, host_key, import_identity
 from inventory.remote.local import LocalConnection
-from inventory.remote.ssh import log_in
+from inventory.remote.ssh import log_in, shown_key
 
 __all__ = [
     "AuthenticationRefused",
@@ -43,3 +44,10 @@ async def connect(device: Device, password: str = "") -> AsyncIterator[Connectio
         return
     async with log_in(device, password) as connection:
         yield connection
+
+
+async def fetch_host_key(host: str, port: int, through: Device | None = None) -> HostKey:
+    """The key a host shows, without logging in; perhaps seen from the device through which it is reached."""
+    if through is None:
+        return await keys.fetch_host_key(host, port)
+    return await shown_key(host, port, through)

@@ -19,11 +19,11 @@ class HostKey:
     line: str
 
 
-async def fetch_host_key(host: str, port: int) -> HostKey:
+async def fetch_host_key(host: str, port: int, tunnel: asyncssh.SSHClientConnection | None = None) -> HostKey:
     """The key a host shows, without logging in; a person compares its fingerprint."""
     try:
         async with asyncio.timeout(errors.CONNECT_SECONDS):
-            key = await asyncssh.get_server_host_key(host, port, config=None)
+            key = await asyncssh.get_server_host_key(host, port, tunnel=tunnel or (), config=None)
     except TimeoutError:
         raise HostUnreachable(silent_text(host, port)) from None
     except (OSError, asyncssh.Error) as error:

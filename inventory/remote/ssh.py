@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +25,14 @@ from inventory.remote.errors import (
     silent_text,
     unreachable_text,
 )
-from inventory.remote.keys import fetch_host_key, host_key
+from inventory.remote.keys import HostKey, fetch_host_key, host_key
 from inventory.remote.streams import ReportBytes, talk
 
 KEEPALIVE_SECONDS, KEEPALIVE_MISSES = 10, 3
 CONNECT_ATTEMPTS = 8
 MAX_CHANNELS = 8
 KILL_SECONDS = 3.0
+MAX_JUMPS = 4
 
 # The empty line ends whatever a start-up file printed without ending its last line.
 BEGIN_PROGRAM = 'echo; echo "$0 $$"; exec "$@"'
@@ -47,6 +48,7 @@ class Target:
     username: str
     host_key: str
     private_key: str
+    through: Target | None = None
 
 
 class SshConnection(Connection):
@@ -134,32 +136,57 @@ async def log_in(device: Device, password: str = "") -> AsyncIterator[Connection
         raise RemoteError(
             f"The host key of {device.name} has not been confirmed yet, so nothing was sent to it."
         )
-    client = await _log_in(target, password)
-    try:
+    async with _client(target, password) as client:
         yield SshConnection(device.name, client)
-    finally:
-        client.close()
-        with suppress(TimeoutError, asyncssh.Error, OSError):
-            async with asyncio.timeout(2.0):
-                await client.wait_closed()
+
+
+async def shown_key(host: str, port: int, through: Device) -> HostKey:
+    """The key that a host shows to the device through which it is reached."""
+    async with _client(await _target(through), "") as jump:
+        return await fetch_host_key(host, port, jump)
+
+
+@asynccontextmanager
+async def _client(target: Target, password: str) -> AsyncIterator[asyncssh.SSHClientConnection]:
+    """A logged-in client, over as many jump hosts as it takes; all are closed together."""
+    async with AsyncExitStack() as stack:
+        jump = await stack.enter_async_context(_client(target.through, "")) if target.through else None
+        client = await _log_in(target, password, jump)
+        try:
+            yield client
+        finally:
+            client.close()
+            with suppress(TimeoutError, asyncssh.Error, OSError):
+                async with asyncio.timeout(2.0):
+                    await client.wait_closed()
 
 
 async def _target(device: Device) -> Target:
     field = Device._meta.get_field("identity")
-    if device.identity_id is None or field.is_cached(device):
+    is_complete = device.identity_id is None or field.is_cached(device)
+    if is_complete and device.reached_through_id is None:
         return _read_target(device)
     return await sync_to_async(_read_target)(device)
 
 
-def _read_target(device: Device) -> Target:
+def _read_target(device: Device, jumps: int = 0) -> Target:
+    if jumps > MAX_JUMPS:
+        raise RemoteError(
+            f"{device.name} is reached over more than {MAX_JUMPS} jump hosts: does the chain close?"
+        )
     private_key = device.identity.private_key if device.identity else ""
-    return Target(device.name, device.host, device.port, device.username, device.host_key, private_key)
+    through = _read_target(device.reached_through, jumps + 1) if device.reached_through else None
+    return Target(
+        device.name, device.host, device.port, device.username, device.host_key, private_key, through
+    )
 
 
-async def _log_in(target: Target, password: str) -> asyncssh.SSHClientConnection:
+async def _log_in(
+    target: Target, password: str, jump: asyncssh.SSHClientConnection | None
+) -> asyncssh.SSHClientConnection:
     try:
         async with asyncio.timeout(errors.CONNECT_SECONDS * 2):
-            return await _attempts(target, password)
+            return await _attempts(target, password, jump)
     except asyncssh.PermissionDenied:
         raise AuthenticationRefused(_refused_text(target, password)) from None
     except (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed):
@@ -168,15 +195,17 @@ async def _log_in(target: Target, password: str) -> asyncssh.SSHClientConnection
         raise HostUnreachable(silent_text(target.host, target.port)) from None
     except (OSError, asyncssh.Error) as error:
         raise HostUnreachable(unreachable_text(target.host, target.port, error)) from None
-    shown = await fetch_host_key(target.host, target.port)
+    shown = await fetch_host_key(target.host, target.port, jump)
     raise HostKeyChanged(target.name, host_key(target.host_key).fingerprint, shown.fingerprint)
 
 
-async def _attempts(target: Target, password: str) -> asyncssh.SSHClientConnection:
+async def _attempts(
+    target: Target, password: str, jump: asyncssh.SSHClientConnection | None
+) -> asyncssh.SSHClientConnection:
     """A busy sshd drops new connections at random (MaxStartups): try again before giving up."""
     for attempt in range(1, CONNECT_ATTEMPTS + 1):
         try:
-            return await _open_client(target, password)
+            return await _open_client(target, password, jump)
         except (ConnectionResetError, asyncssh.ConnectionLost):
             if attempt == CONNECT_ATTEMPTS:
                 raise
@@ -184,7 +213,9 @@ async def _attempts(target: Target, password: str) -> asyncssh.SSHClientConnecti
     raise AssertionError("the loop returns or raises")
 
 
-async def _open_client(target: Target, password: str) -> asyncssh.SSHClientConnection:
+async def _open_client(
+    target: Target, password: str, jump: asyncssh.SSHClientConnection | None
+) -> asyncssh.SSHClientConnection:
     keys = None if password or not target.private_key else [asyncssh.import_private_key(target.private_key)]
     return await asyncssh.connect(
         target.host,
@@ -193,6 +224,7 @@ async def _open_client(target: Target, password: str) -> asyncssh.SSHClientConne
         password=password or None,
         client_keys=keys,
         known_hosts=asyncssh.import_known_hosts(f"* {target.host_key}\n"),
+        tunnel=jump or (),
         config=None,
         agent_path=None,
         agent_forwarding=False,

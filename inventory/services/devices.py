@@ -77,6 +77,9 @@ def settle(device: Device, values: dict[str, Any], user: User | None) -> None:
 
 def removal_effects(device: Device) -> list[str]:
     """What goes with a device, in words."""
+    behind = [f"the way to {other}" for other in device.reached_from.all()]
+    if behind:
+        return behind
     collector = Collector(using="default")
     collector.collect([device])
     counts: Counter[str] = Counter()
@@ -94,6 +97,9 @@ def remove_device(device: Device, user: User | None) -> None:
         raise CannotRegister(
             f"{device.name} is part of a running deployment. Stop that first, then remove the device."
         )
+    behind = [str(other) for other in device.reached_from.all()]
+    if behind:
+        raise CannotRegister(f"{', '.join(behind)} are reached through {device.name}. Remove those first.")
     audit(user, "device.removed", device.name, {"host": device.host, "effects": removal_effects(device)})
     device.delete()
 

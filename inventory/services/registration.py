@@ -41,6 +41,7 @@ class NewDevice:
     address: str = ""
     llama_folder: str = ""
     model_roots: tuple[str, ...] = ()
+    reached_through: Device | None = None
 
 
 def default_identity() -> SshIdentity:
@@ -49,9 +50,9 @@ def default_identity() -> SshIdentity:
     return found or create_identity(DEFAULT_IDENTITY)
 
 
-def look_up(host: str, port: int) -> HostKey:
+def look_up(host: str, port: int, through: Device | None = None) -> HostKey:
     """The key that a host shows now, to be compared and confirmed by a person."""
-    return asyncio.run(fetch_host_key(host, port))
+    return asyncio.run(fetch_host_key(host, port, through))
 
 
 def look_up_all(places: Sequence[tuple[str, int]]) -> list[HostKey | RemoteError]:
@@ -93,6 +94,7 @@ def register_device(
         address=new.address or ipv4_of(new.host),
         llama_folder=new.llama_folder,
         model_roots=list(new.model_roots),
+        reached_through=new.reached_through,
     )
     asyncio.run(_prove(device, password))
     try:

@@ -40,7 +40,7 @@ def add(request: HttpRequest) -> HttpResponse:
         return _add_local(request, form)
     new = form.new_device()
     try:
-        key = services.look_up(new.host, new.port)
+        key = services.look_up(new.host, new.port, new.reached_through)
     except RemoteError as error:
         form.add_error("host", str(error))
         return _page(request, form, REJECTED)

@@ -110,7 +110,7 @@ def host_key(request: HttpRequest, device_id: int) -> HttpResponse:
     """Both fingerprints beside each other; only a reason and a click pin the new one."""
     device = get_object_or_404(Device, pk=device_id, connection=Device.Connections.SSH)
     try:
-        shown = services.look_up(device.host, device.port)
+        shown = services.look_up(device.host, device.port, device.reached_through)
     except RemoteError as error:
         messages.error(request, str(error))
         return redirect("inventory:device", device.pk)

@@ -222,3 +222,27 @@ def test_an_unconfirmed_host_gets_nothing(make_host: MakeHost, identity: SshIden
     device.host_key = ""
     with pytest.raises(remote.RemoteError, match="has not been confirmed"):
         run(device, ["true"])
+
+
+def test_a_host_behind_another_is_reached_through_it(make_host: MakeHost, identity: SshIdentity) -> None:
+    outer, inner = make_host(), make_host(extra="AllowUsers *@127.0.0.1")
+    between = device_on(outer, identity)
+    between.save()
+    key = asyncio.run(remote.fetch_host_key(inner.address, inner.port, between))
+    device = device_on(inner, identity)
+    assert device.host_key == key.line
+    device.name, device.reached_through = "inner", between
+    device.save()
+    again = Device.objects.get(name="inner")
+    assert run(again, ["sh", "-c", 'echo "$HOME"']).stdout.strip() == str(inner.home)
+    outer.stop()
+    with pytest.raises(remote.HostUnreachable, match=str(outer.port)):
+        run(again, ["true"])
+
+
+def test_a_ring_of_jump_hosts_is_refused(make_host: MakeHost, identity: SshIdentity) -> None:
+    device = device_on(make_host(), identity)
+    device.save()
+    device.reached_through = device
+    with pytest.raises(remote.RemoteError, match="does the chain close"):
+        run(device, ["true"])
