@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -34,6 +36,17 @@ __all__ = [
     "host_key",
     "import_identity",
 ]
+
+
+def name_local_user() -> None:
+    """asyncssh asks who runs it; the bare user id of a container has no name, and then it connects to nothing."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["LOGNAME"] = f"uid-{os.getuid()}"
+
+
+name_local_user()
 
 
 @asynccontextmanager
