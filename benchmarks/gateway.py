@@ -127,7 +127,7 @@ class Reader(asyncio.Protocol):
         self.asked = time.monotonic()
         head = (
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: {ADDRESS}\r\nAuthorization: Bearer k\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(self.body)}\r\n\r\n"
+            f"Connection: close\r\nContent-Type: application/json\r\nContent-Length: {len(self.body)}\r\n\r\n"
         )
         transport.write(head.encode() + self.body)
 

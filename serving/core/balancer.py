@@ -23,6 +23,7 @@ SLOW_START_SECONDS = 30.0
 SLOW_START_SHARE = 0.1
 AFFINITY_SLACK = 0.5  # share of its slots by which the replica that holds the prefix may be the busier one
 LONGEST_RETRY_SECONDS = 60.0
+SHORT_TURN_TOKENS = 256  # what a decode replica may compute itself: less than handing over costs the others
 
 
 class Refused(Exception):
@@ -54,7 +55,17 @@ class Ticket:
     enqueued_at: float
     phase: Phase = "decode"
     affinity: str = ""
+    prompt_tokens: int = 0
     refused: frozenset[int] = frozenset()
+    is_fresh: bool = True  # it has not been bound yet
+
+
+@dataclass(frozen=True)
+class Held:
+    """The conversation whose cache a free slot still holds."""
+
+    conversation: str
+    tokens: int
 
 
 @dataclass(eq=False)
@@ -79,7 +90,7 @@ class Backend:
     draining: bool = False
     leases: dict[int, Lease] = field(default_factory=dict)
     unconfirmed: dict[int, float] = field(default_factory=dict)  # slot -> when it counts as free in any case
-    held: dict[int, str] = field(default_factory=dict)  # slot -> conversation whose prefix it still holds
+    held: dict[int, Held] = field(default_factory=dict)
     free: dict[int, None] = field(default_factory=dict)  # free slots, the one that was idle longest first
     health: Health = field(default_factory=Health)
 
@@ -116,7 +127,13 @@ class Backend:
                 self.give_back(slot)
 
     def slot_that_holds(self, conversation: str) -> int | None:
-        return next((slot for slot in self.free if self.held.get(slot) == conversation), None)
+        return next((slot for slot in self.free if self.held_in(slot).conversation == conversation), None)
+
+    def held_in(self, slot: int) -> Held:
+        return self.held.get(slot, NOTHING_HELD)
+
+
+NOTHING_HELD = Held("", 0)
 
 
 class Balancer:
@@ -155,7 +172,10 @@ class Balancer:
         if key_limit and sum(other.key == ticket.key for other in self.open) >= key_limit:
             raise KeyBusy(f"this key already has {key_limit} requests under way", self.retry_after_seconds())
         self.check_room()
-        ticket.phase = "prefill" if self.hands_over(now) else "decode"
+        ticket.phase = (
+            "prefill" if self.hands_over(now) and not self._is_short_turn(ticket, now) else "decode"
+        )
+        ticket.is_fresh = True
         self.open.add(ticket)
         self.waiting.append(ticket)
 
@@ -187,15 +207,13 @@ class Balancer:
         if not self.waiting:
             return []
         self.expire(now)
-        if not self.hands_over(now):
-            for ticket in self.waiting:
-                ticket.phase = "decode"
+        self._set_phases(now)
         leases = self._bind_phase("decode", now, len(self.waiting))
         room = sum(backend.slots for backend in self._pool("decode", now)) - self._ready_prompts()
         return leases + self._bind_phase("prefill", now, room)
 
-    def release(self, lease: Lease, now: float, holds: str = "") -> None:
-        """The slot is free; `holds` names the conversation whose prefix stays in it."""
+    def release(self, lease: Lease, now: float, holds: Held = NOTHING_HELD) -> None:
+        """The slot is free; `holds` is the conversation that stays in it."""
         backend = self.backends.get(lease.replica)
         if backend is None or backend.leases.get(lease.slot) is not lease:
             return
@@ -265,6 +283,24 @@ class Balancer:
         seconds = (len(self.waiting) + 1) * self.held_seconds / slots
         return min(max(1.0, seconds), LONGEST_RETRY_SECONDS) * self.rng.uniform(1.0, 1.5)
 
+    def _set_phases(self, now: float) -> None:
+        """What waits for its first slot may change its way: replicas come and go, and so do held prefixes."""
+        hands_over = self.hands_over(now)
+        for ticket in self.waiting:
+            if not hands_over:
+                ticket.phase = "decode"
+            elif ticket.is_fresh:
+                ticket.phase = "decode" if self._is_short_turn(ticket, now) else "prefill"
+
+    def _is_short_turn(self, ticket: Ticket, now: float) -> bool:
+        """Whether a decode replica holds all but a little of the prompt, so that handing over gains nothing."""
+        for backend in self._pool("decode", now):
+            slot = backend.slot_that_holds(ticket.affinity) if ticket.affinity else None
+            if slot is not None:
+                more = ticket.prompt_tokens - backend.held_in(slot).tokens
+                return 0 < more <= SHORT_TURN_TOKENS
+        return False
+
     def _pool(self, phase: Phase, now: float) -> list[Backend]:
         """Replicas for a phase; whole requests run anywhere when nobody decodes or nothing is handed over."""
         taking = [backend for backend in self.backends.values() if backend.takes(now)]
@@ -314,6 +350,7 @@ class Balancer:
                 backend.leases[slot] = lease
                 del backend.free[slot]
                 self.waiting.remove(ticket)
+                ticket.is_fresh = False
                 return lease
         return None
 

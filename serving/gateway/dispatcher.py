@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from serving.core.balancer import Balancer, Lease, NoReplica, Phase, Ticket
+from serving.core.balancer import NOTHING_HELD, Balancer, Held, Lease, NoReplica, Phase, Ticket
 from serving.gateway.errors import ApiError
 
 Clock = Callable[[], float]
@@ -51,7 +51,7 @@ class Dispatcher:
     def rejoin(self, ticket: Ticket, phase: Phase) -> None:
         self.balancer.rejoin(ticket, phase, self.clock())
 
-    def release(self, lease: Lease, holds: str = "") -> None:
+    def release(self, lease: Lease, holds: Held = NOTHING_HELD) -> None:
         self.balancer.release(lease, self.clock(), holds)
         self.pump()
 

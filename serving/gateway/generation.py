@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from serving import upstream
 from serving.core import sse
-from serving.core.balancer import Lease, Ticket
+from serving.core.balancer import Held, Lease, Ticket
 from serving.core.handover import Handover, HandoverBroken
 from serving.core.openai import Generation
 from serving.gateway import handing
@@ -64,6 +64,7 @@ class Run:
             needs_tokens=balancer.hands_over(self.clock()),
             timeout_seconds=self.limits.control_seconds,
         )
+        self.ticket.prompt_tokens = self.prompt.token_count
         balancer.admit(self.ticket, self.clock(), self.call.caller.max_concurrent)
         try:
             await self._serve()
@@ -185,8 +186,12 @@ class Run:
             if isinstance(error, upstream.UpstreamError):
                 self._blame(lease, error)
             raise
-        dispatcher.release(lease, holds=self.ticket.affinity)
+        dispatcher.release(lease, self._left_in_slot())
         self.route.balancer.succeeded(lease.replica, self.clock())
+
+    def _left_in_slot(self) -> Held:
+        used = (self.timeline.prompt_tokens or 0) + (self.timeline.output_tokens or 0)
+        return Held(self.ticket.affinity, used)
 
     async def _is_idle(self, replica: int, slot: int) -> bool:
         try:

@@ -62,7 +62,7 @@ async def save(handover: Handover, source: Endpoint, slot: int, limits: Limits, 
         "POST",
         f"/slots/{slot}?action=save",
         {"filename": handover.filename},
-        limits.control_seconds,
+        limits.move_seconds,
     )
     handover.saved(int(answer["n_saved"]), int(answer["n_written"]), clock())
 
@@ -79,7 +79,7 @@ async def restore(handover: Handover, destination: Endpoint, slot: int, limits: 
         "POST",
         f"/slots/{slot}?action=restore",
         {"filename": handover.filename},
-        limits.control_seconds,
+        limits.move_seconds,
     )
     handover.restored(int(answer["n_restored"]), clock())
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError
+from django.db import Error as DatabaseFault
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from serving import events
@@ -78,7 +79,7 @@ class Recorder:
         traffic, self._traffic = self._traffic, []
         try:
             await sync_to_async(write)(ended, traffic)
-        except DatabaseError as error:
+        except DatabaseFault as error:
             log.warning("%d request rows wait for the database: %s", len(ended), error)
             self._ended = (ended + self._ended)[-ROWS_KEPT:]
             self._traffic = (traffic + self._traffic)[-ROWS_KEPT:]
@@ -87,8 +88,23 @@ class Recorder:
 
 
 def write(ended: Iterable[Timeline], traffic: Iterable[TrafficSample]) -> None:
-    RequestSample.objects.bulk_create([timeline.row() for timeline in ended], ignore_conflicts=True)
+    rows = [timeline.row() for timeline in ended]
+    try:
+        with transaction.atomic():
+            RequestSample.objects.bulk_create(rows, ignore_conflicts=True)
+    except IntegrityError:
+        for row in rows:
+            write_one(row)
     TrafficSample.objects.bulk_create(traffic)
+
+
+def write_one(row: RequestSample) -> None:
+    """A deployment or key may be deleted while its last requests end; those rows go with it."""
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError as error:
+        log.info("the row of request %s was not kept: %s", row.request_id, error)
 
 
 def forget_old_traffic() -> None:

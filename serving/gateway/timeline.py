@@ -39,7 +39,7 @@ class Timeline:
     timings: dict[str, Any] = field(default_factory=dict)
 
     def fail(self, outcome: str, status: int, error: str) -> None:
-        self.outcome, self.status, self.error = outcome, status, error[:500]
+        self.outcome, self.status, self.error = outcome, status, storable(error, 500)
 
     @property
     def queued_seconds(self) -> float | None:
@@ -87,7 +87,7 @@ class Timeline:
             prefill_replica_id=self.prefill.replica if self.prefill else None,
             decode_replica_id=self.decode.replica if self.decode else None,
             handover=self.handover_outcome,
-            handover_error=self.handover.reason[:300] if self.handover else "",
+            handover_error=storable(self.handover.reason, 300) if self.handover else "",
             handover_bytes=self.handover.saved_bytes if self.handover else None,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
@@ -111,3 +111,8 @@ class Timeline:
             "handover": self.handover_outcome,
             "cached_tokens": self.cached_tokens,
         }
+
+
+def storable(text: str, characters: int) -> str:
+    """PostgreSQL takes no NUL in a text, and a host may send one."""
+    return text.replace("\0", "")[:characters]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import redis
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections
+from django.db import Error as DatabaseFault
+from django.db import close_old_connections
 from redis import asyncio as redis_asyncio
 
+from accounts.vault import VaultError
 from serving import events
 from serving.gateway.gateway import Gateway
 from serving.gateway.keys import Keyring
@@ -51,9 +55,11 @@ class Upkeep:
             self._listen_loop(),
             repeat(PUMP_SECONDS, self._pump),
             repeat(TICK_SECONDS, self._tick),
-            repeat(FORGET_SECONDS, sync_to_async(forget_old_traffic)),
+            repeat(FORGET_SECONDS, self._forget),
         ]
         self._loops = [asyncio.create_task(loop) for loop in loops]
+        for task in self._loops:
+            task.add_done_callback(end_on_fault)
 
     async def stop(self) -> None:
         tasks = [*self._loops, *self._errands]
@@ -85,7 +91,7 @@ class Upkeep:
             self._pushed.clear()
             try:
                 await self.reload()
-            except DatabaseError as error:
+            except (DatabaseFault, VaultError) as error:
                 log.warning("keys and routes stay as they were: %s", error)
 
     async def _listen_loop(self) -> None:
@@ -113,6 +119,12 @@ class Upkeep:
         for timeline in await self.recorder.flush():
             await events.publish(request_ended(timeline))
 
+    async def _forget(self) -> None:
+        try:
+            await sync_to_async(forget_old_traffic)()
+        except DatabaseFault as error:
+            log.warning("old traffic samples stay for another hour: %s", error)
+
     def suspect(self, replica: int, reason: str) -> None:
         """Tell whoever watches the processes; they may have to restart the replica."""
         log.warning("replica %d failed a request: %s", replica, reason)
@@ -123,6 +135,13 @@ class Upkeep:
         task = asyncio.create_task(work)
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
+
+
+def end_on_fault(task: asyncio.Task[None]) -> None:
+    """A loop that ended would leave a gateway that looks alive and is not: better to be started again."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("the gateway ends because a loop of it failed", exc_info=error)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:

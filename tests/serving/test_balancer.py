@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from serving.core.balancer import Balancer, KeyBusy, Lease, NoReplica, QueueFull, Ticket
+from serving.core.balancer import Balancer, Held, KeyBusy, Lease, NoReplica, QueueFull, Ticket
 
 
 def balancer(*slots: int, max_waiting: int = 100, role: str = "mixed", seed: int = 1) -> Balancer:
@@ -149,17 +149,17 @@ def test_a_follow_up_returns_to_the_slot_that_holds_its_prefix() -> None:
     queue = balancer(2, 2)
     ask(queue, "1", affinity="talk")
     (first,) = queue.bind(0.0)
-    queue.release(first, 1.0, holds="talk")
+    queue.release(first, 1.0, Held("talk", 100))
     for number in range(20):
         ask(queue, f"again {number}", affinity="talk", now=2.0)
         (lease,) = queue.bind(2.0)
         assert (lease.replica, lease.slot) == (first.replica, first.slot)
-        queue.release(lease, 3.0, holds="talk")
+        queue.release(lease, 3.0, Held("talk", 100))
 
 
 def test_a_much_busier_replica_is_not_waited_for_because_of_its_prefix() -> None:
     queue = balancer(4, 4)
-    queue.backends[0].held[3] = "talk"
+    queue.backends[0].held[3] = Held("talk", 100)
     queue.backends[1].draining = True
     for number in range(3):
         ask(queue, str(number))
@@ -272,6 +272,31 @@ def test_prefill_does_not_run_further_ahead_than_decode_has_slots() -> None:
                 queue.rejoin(lease.ticket, "decode", float(step))
     assert started == 4
     assert (queue.waiting_in("decode"), queue.running()) == (2, 2)
+
+
+@pytest.mark.parametrize(("tokens", "phase"), [(90, "prefill"), (150, "decode"), (400, "prefill")])
+def test_only_a_short_follow_up_goes_straight_to_where_its_conversation_lies(tokens: int, phase: str) -> None:
+    queue = disaggregated()
+    queue.backends[10].held[1] = Held("talk", 100)
+    ticket = Ticket("1", "k", 0.0, affinity="talk", prompt_tokens=tokens)
+    queue.admit(ticket, 0.0)
+    (lease,) = queue.bind(0.0)
+    assert ticket.phase == phase
+    assert (lease.replica, lease.slot) == ((10, 1) if phase == "decode" else (0, 0))
+
+
+def test_a_follow_up_whose_place_was_taken_is_handed_over_after_all() -> None:
+    queue = disaggregated(decode_slots=1)
+    queue.backends[10].held[0] = Held("talk", 100)
+    follow_up = Ticket("1", "k", 0.0, affinity="talk", prompt_tokens=150)
+    queue.admit(follow_up, 0.0)
+    other = Ticket("2", "k", 0.0)
+    queue.open.add(other)
+    queue.rejoin(other, "decode", 0.0)
+    other.is_fresh, other.enqueued_at = False, -1.0
+    assert [lease.ticket.request_id for lease in queue.bind(0.0)] == ["2"]
+    queue.bind(0.0)
+    assert follow_up.phase == "prefill"
 
 
 def test_without_prefill_replicas_in_service_prompts_go_to_decode() -> None:

@@ -14,12 +14,14 @@ import pytest
 import uvicorn
 from asgiref.sync import sync_to_async
 from django.contrib.auth import get_user_model
+from django.utils import timezone
 
 from accounts import services as accounts
 from accounts.models import ApiKey, User
 from inventory.models import LanguageModel
 from serving import upstream
 from serving.gateway.app import App
+from serving.gateway.timeline import Timeline
 from serving.models import Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
 from tests.serving.conftest import Laboratory
 from tests.serving.stub_replica import Stub, running_stub
@@ -121,6 +123,21 @@ async def test_a_revoked_key_ends_within_a_second_and_a_stopped_deployment_too(v
                 await client(port, internal).chat.completions.create(model="tiny", messages=ASK)
 
 
+@pytest.mark.django_db(transaction=True)
+async def test_a_deployment_deleted_meanwhile_does_not_hold_back_other_rows(valkey_url: str) -> None:
+    async with running_stub() as stub:
+        deployment, key, text = await deployed(stub)
+        async with running_app() as (app, port):
+            gone, kept = [
+                Timeline(f"req-{name}", timezone.now(), 0.0, deployment=number, ended=1.0)
+                for name, number in (("gone", deployment.pk + 1), ("kept", deployment.pk))
+            ]
+            app.upkeep.recorder.add(gone)
+            app.upkeep.recorder.add(kept)
+            await until(lambda: RequestSample.objects.filter(request_id="req-kept").exists())
+            assert not await RequestSample.objects.filter(request_id="req-gone").aexists()
+
+
 async def plain_text(deployment: Deployment, role: str) -> str:
     """The answer of one server without the gateway and without a cache."""
     replica = await deployment.replicas.aget(role=role)
@@ -153,8 +170,8 @@ async def test_real_prompts_move_from_host_to_host_and_the_text_stays_the_same(
         await app.upkeep.recorder.flush()
         rows = [row async for row in RequestSample.objects.all()]
         assert [(row.handover, row.handover_error) for row in rows] == [("hit", "")] * 3
-        assert all(row.cached_tokens == row.prompt_tokens - 1 for row in rows)
-        assert all(row.handover_bytes > 100_000 and row.handover_seconds > 0 for row in rows)
+        assert all(row.cached_tokens == (row.prompt_tokens or 0) - 1 for row in rows)
+        assert all((row.handover_bytes or 0) > 100_000 and row.handover_seconds for row in rows)
         masters = [one async for one in ManagedProcess.objects.filter(kind=ManagedProcess.Kinds.MASTER)]
         assert await until(lambda: not any(slot_files(master) for master in masters))
 
