@@ -19,6 +19,9 @@ from inventory.services.registration import CannotRegister
 from inventory.views.adding import REJECTED, person, shown_job
 from jobs.services import AlreadyRunning
 
+# What runs hangs on a device under `processes`, put there by the app that runs it.
+RUNNING = "processes__replica__deployment"
+RUNNING_STATES = ("started", "ready")
 TONES = {
     Device.States.NEW: "calm",
     Device.States.ONLINE: "ok",
@@ -30,13 +33,13 @@ TONES = {
 
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
-    devices = Device.objects.all()
+    devices = Device.objects.prefetch_related(RUNNING).select_related("reached_through")
     return render(request, "inventory/devices.html", {"rows": [_row(device) for device in devices]})
 
 
 @require_GET
 def detail(request: HttpRequest, device_id: int) -> HttpResponse:
-    device = get_object_or_404(Device, pk=device_id)
+    device = get_object_or_404(Device.objects.prefetch_related(RUNNING), pk=device_id)
     return _page(request, device)
 
 
@@ -127,6 +130,10 @@ def host_key(request: HttpRequest, device_id: int) -> HttpResponse:
     return render(request, "inventory/host_key.html", context, status=REJECTED if form.errors else 200)
 
 
+def _running(device: Device) -> list[Any]:
+    return [process for process in device.processes.all() if process.state in RUNNING_STATES]
+
+
 def _row(device: Device) -> dict[str, Any]:
     total = device.hardware.get("memory_total_bytes")
     gpus = device.hardware.get("gpus", [])
@@ -140,6 +147,7 @@ def _row(device: Device) -> dict[str, Any]:
         "memory": f"{bytes_text(usable)} of {bytes_text(pool_total)}" if usable and pool_total else "",
         "pool": gpus[0]["description"] if gpus else device.hardware.get("cpu_model", ""),
         "ram": device.ram_usable_bytes,
+        "running": _running(device),
     }
 
 

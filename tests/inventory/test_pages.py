@@ -18,6 +18,7 @@ from inventory.forms import device_line
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile, SshIdentity
 from inventory.services import NewDevice
 from jobs.models import Job
+from serving.models import Deployment, ManagedProcess, Replica
 from tests.inventory import tiny_models as tiny
 from tests.inventory.test_gguf import header_of
 from tests.inventory.test_profile_fit import timings
@@ -134,6 +135,26 @@ def test_every_page_shows_a_full_inventory(
         assert answer.status_code == 200, path
     page = admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
     assert "Ryzen 7 5800H" in page and "/m/tiny.gguf" in page and "One block, one request" in page
+
+
+def test_a_device_shows_what_runs_on_it(
+    admin_client: Client, devices: list[Device], model: LanguageModel
+) -> None:
+    deployment = Deployment.objects.create(model=model, name="tiny", plan={}, cluster={}, context_tokens=1)
+    replica = Replica.objects.create(deployment=deployment, index=0, role=Replica.Roles.DECODE, slots=1)
+    ManagedProcess.objects.create(
+        replica=replica,
+        device=devices[0],
+        kind=ManagedProcess.Kinds.MASTER,
+        marker="e2llm-0",
+        state=ManagedProcess.States.READY,
+        pid=4711,
+    )
+    assert f"/deployments/{deployment.pk}/" in admin_client.get("/devices/").content.decode()
+    assert "pid 4711" in admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
+    answer = admin_client.post(f"/devices/{devices[0].pk}/remove/", follow=True)
+    assert "part of a running deployment" in answer.content.decode()
+    assert Device.objects.filter(pk=devices[0].pk).exists()
 
 
 def test_the_matrix_names_the_link_that_stands_out(admin_client: Client, devices: list[Device]) -> None:
