@@ -134,15 +134,25 @@ def _running(device: Device) -> list[Any]:
     return [process for process in device.processes.all() if process.state in RUNNING_STATES]
 
 
+def _state(device: Device) -> tuple[str, str]:
+    """Tone and words; what was online once is not shown as online when nobody has asked it lately."""
+    if device.in_maintenance:
+        return "calm", "In maintenance"
+    if device.state == Device.States.ONLINE and not device.was_seen_recently():
+        return "warn", "Not asked lately"
+    return TONES[Device.States(device.state)], str(device.get_state_display())
+
+
 def _row(device: Device) -> dict[str, Any]:
     total = device.hardware.get("memory_total_bytes")
     gpus = device.hardware.get("gpus", [])
     usable = device.gpu_usable_bytes
+    tone, state = _state(device)
     pool_total = gpus[0]["total_bytes"] if gpus else total
     return {
         "device": device,
-        "tone": "calm" if device.in_maintenance else TONES[Device.States(device.state)],
-        "state": "In maintenance" if device.in_maintenance else device.get_state_display(),
+        "tone": tone,
+        "state": state,
         "percent": round(100 * usable / pool_total) if usable and pool_total else 0,
         "memory": f"{bytes_text(usable)} of {bytes_text(pool_total)}" if usable and pool_total else "",
         "pool": gpus[0]["description"] if gpus else device.hardware.get("cpu_model", ""),

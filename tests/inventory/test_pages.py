@@ -157,6 +157,12 @@ def test_a_device_shows_what_runs_on_it(
     assert Device.objects.filter(pk=devices[0].pk).exists()
 
 
+def test_an_old_answer_is_not_shown_as_online(admin_client: Client, devices: list[Device]) -> None:
+    Device.objects.filter(pk=devices[0].pk).update(last_seen_at=timezone.now() - timedelta(minutes=10))
+    page = admin_client.get("/devices/").content.decode()
+    assert page.count("Not asked lately") == 1 and page.count(">Online<") == 2
+
+
 def test_the_matrix_names_the_link_that_stands_out(admin_client: Client, devices: list[Device]) -> None:
     for source in devices:
         for target in devices:
