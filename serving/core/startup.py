@@ -19,6 +19,7 @@ class Known:
     remedy: str
 
 
+# The first that matches is said: a lost worker also makes its device an invalid argument.
 KNOWN = (
     Known(
         "data is not within the file bounds|model is corrupted or incomplete",
@@ -31,6 +32,11 @@ KNOWN = (
         "Scan the device for models, or copy the model there.",
     ),
     Known("invalid magic characters", "the model file is not a GGUF file", "Choose another file."),
+    Known(
+        "Failed to connect|Remote RPC server crashed|failed to connect to RPC",
+        "it cannot reach an RPC worker, or lost it",
+        "Check that the firewall lets the devices reach each other's RPC ports.",
+    ),
     Known(
         "error: invalid argument|error while handling argument",
         "this build does not know an option",
@@ -65,11 +71,6 @@ KNOWN = (
         "RPC server version mismatch|RPC handshake failed",
         "the RPC worker has another version of llama.cpp",
         "Install the same build on all devices of the replica.",
-    ),
-    Known(
-        "Failed to connect|Remote RPC server crashed|failed to connect to RPC",
-        "it cannot reach an RPC worker, or lost it",
-        "Check that the firewall lets the devices reach each other's RPC ports.",
     ),
     Known(
         "Illegal instruction|SIGILL",

@@ -119,10 +119,19 @@ async def start_process(fleet: Fleet, unit: Unit, name: str) -> None:
     started = await lifecycle.start(connection, command, api_key)
     await run_in_database(states.note_started, process, started)
     if not started.is_alive:
+        if process.kind == Kinds.MASTER:
+            await refuse_lost_workers(fleet, unit)
         raise await ended(fleet, unit, name)
     if process.kind == Kinds.WORKER:
         await worker_listens(fleet, unit, name)
     fleet.progress.end_step(key, f"process {process.pid}, port {process.port}")
+
+
+async def refuse_lost_workers(fleet: Fleet, unit: Unit) -> None:
+    """A master ends when it loses a worker, and only the worker's host can say why."""
+    for name in unit.workers:
+        if not is_running(unit.processes[name], await observe.observe(fleet.connection(unit.devices[name]))):
+            raise await ended(fleet, unit, name)
 
 
 async def preflight(fleet: Fleet, unit: Unit, name: str) -> None:

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from accounts.models import User
 from accounts.services import audit
-from inventory.models import LanguageModel
+from inventory.models import Device, LanguageModel
 from jobs import services as jobs
 from jobs.models import Job
 from planner.models import PlanRun
@@ -42,8 +42,9 @@ def deploy(
     instead_of: Deployment | None = None,
 ) -> Deployment:
     """Record what is wanted and start the roll-out; what runs on its devices, and `instead_of`, is replaced by it."""
-    from_inventory.devices_by_name(plan, dict(plan_run.device_ids) if plan_run else {})
+    devices = from_inventory.devices_by_name(plan, dict(plan_run.device_ids) if plan_run else {})
     with transaction.atomic():
+        refuse_while_changing(list(devices.values()), plan)
         replaced = overlapping(plan)
         if instead_of is not None and instead_of not in replaced:
             replaced.append(instead_of)
@@ -88,6 +89,19 @@ def record(
             api_key=secrets.token_urlsafe(32),
         )
     return deployment
+
+
+def refuse_while_changing(devices: list[Device], plan: dict[str, Any]) -> None:
+    """AlreadyRunning while something else is started or stopped on a device of this plan.
+
+    The locked rows make two clicks at the same moment wait for each other.
+    """
+    list(Device.objects.select_for_update().filter(pk__in=[device.pk for device in devices]).order_by("pk"))
+    names = set(from_inventory.plan_devices(plan))
+    for job in Job.objects.active().filter(kind=TASK).select_related("started_by"):
+        other = Deployment.objects.filter(pk=job.params["deployment"]).first()
+        if other is not None and names & set(from_inventory.plan_devices(other.plan)):
+            raise jobs.AlreadyRunning(job)
 
 
 def overlapping(plan: dict[str, Any]) -> list[Deployment]:

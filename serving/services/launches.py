@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.db import transaction
@@ -58,7 +59,8 @@ def after_planning(job_id: int) -> None:
     """Go on without asking when the confirm was given at the start."""
     launch = Launch.objects.filter(job_id=job_id, stage=Launch.Stages.CONFIRM, deploys_unasked=True).first()
     if launch is not None:
-        confirm_launch(launch, launch.job.started_by)
+        with suppress(jobs.AlreadyRunning):  # its page then waits for a confirm like any other
+            confirm_launch(launch, launch.job.started_by)
 
 
 def drop_launch(launch: Launch, user: User | None) -> None:

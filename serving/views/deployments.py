@@ -90,7 +90,9 @@ def deploy(request: HttpRequest) -> HttpResponse:
     run = get_object_or_404(PlanRun, pk=request.POST.get("plan_run", ""))
     try:
         deployment = deployments.deploy_run(run, person(request))
-    except (CannotDeploy, BadLaunch, jobs.AlreadyRunning) as error:
+    except jobs.AlreadyRunning as error:
+        return to_running(request, error)
+    except (CannotDeploy, BadLaunch) as error:
         messages.error(request, str(error))
         return redirect("planner:run", run.pk)
     return redirect("serving:detail", deployment.pk)
@@ -119,10 +121,18 @@ def roll_back(request: HttpRequest, deployment_id: int) -> HttpResponse:
 def started(request: HttpRequest, old: Deployment, start: Any) -> HttpResponse:
     try:
         new = start(old, person(request))
-    except (CannotDeploy, BadLaunch, jobs.AlreadyRunning) as error:
+    except jobs.AlreadyRunning as error:
+        return to_running(request, error)
+    except (CannotDeploy, BadLaunch) as error:
         messages.error(request, str(error))
         return redirect("serving:detail", old.pk)
     return redirect("serving:detail", new.pk)
+
+
+def to_running(request: HttpRequest, refusal: jobs.AlreadyRunning) -> HttpResponse:
+    """The page of what is under way on the same devices: a second click ends where the first did."""
+    messages.info(request, str(refusal))
+    return redirect("serving:detail", refusal.job.params["deployment"])
 
 
 @require_POST
