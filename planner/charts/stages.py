@@ -29,21 +29,25 @@ def stage_rows(plan: Json, cluster: Json | None = None) -> list[Json]:
         )
         for number, replica in enumerate(plan["replicas"])
     ]
-    for row, span in zip(rows, spans([len(row["stages"]) == 1 for row in rows]), strict=True):
+    for row, span in zip(rows, spans([len(row["stages"]) for row in rows]), strict=True):
         row["span"] = span
     return rows
 
 
-def spans(is_small: list[bool]) -> list[int]:
-    """Columns of six that each replica takes: small neighbours share a row by threes and twos, the others fill one."""
+def spans(n_stages: list[int]) -> list[int]:
+    """Columns of six that each replica takes: those of one stage share a row by threes and twos, or with one of two."""
     found: list[int] = []
-    for small, group in groupby(is_small):
+    for is_single, group in groupby(n_stages, lambda number: number == 1):
         length = len(list(group))
-        if not small or length == 1:
+        if not is_single or length == 1:
             found += [6] * length
             continue
         pairs = (length % 3 * 2) % 3
         found += [2] * (length - 2 * pairs) + [3] * (2 * pairs)
+    for left in range(len(found) - 1):
+        both = slice(left, left + 2)
+        if found[both] == [6, 6] and sorted(n_stages[both]) == [1, 2]:
+            found[both] = [2, 4] if n_stages[left] == 1 else [4, 2]
     return found
 
 

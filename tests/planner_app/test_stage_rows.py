@@ -91,10 +91,16 @@ def test_memory_near_its_limit_is_marked() -> None:
 
 @pytest.mark.parametrize("length", range(1, 12))
 def test_small_replicas_fill_their_rows(length: int) -> None:
-    found = spans([True] * length)
+    found = spans([1] * length)
     assert sum(found) % 6 == 0
     assert len(found) == length
 
 
 def test_long_replicas_have_a_row_of_their_own() -> None:
-    assert spans([True, True, False, True]) == [3, 3, 6, 6]
+    assert spans([1, 1, 3, 1]) == [3, 3, 6, 6]
+
+
+def test_a_lone_stage_stands_beside_a_pair() -> None:
+    assert spans([1, 2]) == [2, 4]
+    assert spans([2, 1, 2]) == [4, 2, 6]
+    assert spans([1, 1, 2]) == [3, 3, 6]
