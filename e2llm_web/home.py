@@ -17,6 +17,7 @@ from serving.services.drift import drifts
 
 WINDOW = timedelta(minutes=15)
 FRESH = timedelta(seconds=10)
+STALE = timedelta(seconds=15)  # an idle gateway writes its numbers every 10 s
 ABSENT = "–"
 
 REPLICA_TONES = {
@@ -95,7 +96,7 @@ def live() -> dict[str, Any]:
     latest = TrafficSample.objects.first()
     return {
         "tiles": tiles(latest, now) if latest else [],
-        "is_stale": latest is not None and now - latest.at > FRESH,
+        "is_stale": latest is not None and now - latest.at > STALE,
         "sampled_at": latest.at if latest else None,
     }
 

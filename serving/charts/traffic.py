@@ -12,6 +12,7 @@ from inventory.core.quantities import percent_text, seconds_text, significant
 from serving.models import RequestSample
 
 ABSENT = "–"
+LONGEST_SILENCE = timedelta(seconds=15)  # an idle gateway writes a look every 10 s
 PHASES = (
     ("queued_seconds", "Queue", "var(--ink-3)"),
     ("prefill_seconds", "Prefill", "var(--prefill)"),
@@ -92,7 +93,7 @@ def with_gaps(points: Sequence[Point], step: timedelta) -> list[Point | datetime
     found: list[Point | datetime] = []
     for point in points:
         last = found[-1] if found else None
-        if isinstance(last, Point) and point.at - last.at > max(3 * step, timedelta(seconds=5)):
+        if isinstance(last, Point) and point.at - last.at > max(3 * step, LONGEST_SILENCE):
             found.append(last.at + step)
         found.append(point)
     return found
