@@ -13,7 +13,6 @@ from serving.models import Deployment, RequestSample
 from serving.services.traffic import RequestFilter
 
 FIRST_CONTEXT_TOKENS = 8192
-NARROW = {"class": "w-auto"}
 
 
 class LaunchForm(PlanForm):
@@ -46,18 +45,16 @@ class RequestFilterForm(forms.Form):
         required=False,
         label="Hand-over",
         choices=[("", "Any hand-over"), *RequestSample.Handovers.choices],
-        widget=forms.Select(attrs=NARROW),
     )
     deployment = forms.ModelChoiceField(
         Deployment.objects.defer("plan", "cluster"),
         required=False,
         empty_label="Any deployment",
-        widget=forms.Select(attrs=NARROW),
     )
     words = forms.CharField(
         required=False,
         label="Request id or error",
-        widget=forms.TextInput(attrs={"placeholder": "id or error", **NARROW}),
+        widget=forms.TextInput(attrs={"placeholder": "id or error"}),
     )
 
     def wanted(self) -> RequestFilter:
