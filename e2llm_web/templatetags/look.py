@@ -48,6 +48,16 @@ def words(text: str) -> list[str]:
 
 
 @register.filter
+def plain(value: object) -> str:
+    """A value of a JSON field without brackets and quotes."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {plain(part)}" for key, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(plain, value)) or "none"
+    return str(value)
+
+
+@register.filter
 def is_checkbox(field: BoundField) -> bool:
     return isinstance(field.field.widget, CheckboxInput)
 

@@ -86,7 +86,8 @@ def removal_effects(device: Device) -> list[str]:
     for model, rows in collector.data.items():
         counts[str(model._meta.verbose_name)] += len(rows)
     for query in collector.fast_deletes:
-        counts[str(query.model._meta.verbose_name)] += query.count()
+        if not query.model._meta.auto_created:  # the other side of such a relation stays
+            counts[str(query.model._meta.verbose_name)] += query.count()
     gone = [_counted(name, count) for name, count in counts.items() if name != "device" and count]
     return [*gone, *_running(device)]
 
