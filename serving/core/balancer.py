@@ -90,7 +90,8 @@ class Backend:
     draining: bool = False
     leases: dict[int, Lease] = field(default_factory=dict)
     unconfirmed: dict[int, float] = field(default_factory=dict)  # slot -> when it counts as free in any case
-    held: dict[int, Held] = field(default_factory=dict)
+    held: dict[int, Held] = field(default_factory=dict)  # free slot -> what is still in it
+    holder: dict[str, int] = field(default_factory=dict)  # conversation -> the free slot that holds it
     free: dict[int, None] = field(default_factory=dict)  # free slots, the one that was idle longest first
     health: Health = field(default_factory=Health)
 
@@ -126,11 +127,22 @@ class Backend:
             if slot not in self.free:
                 self.give_back(slot)
 
-    def slot_that_holds(self, conversation: str) -> int | None:
-        return next((slot for slot in self.free if self.held_in(slot).conversation == conversation), None)
+    def take(self, lease: Lease) -> None:
+        """Bind a free slot; what it held is overwritten."""
+        del self.free[lease.slot]
+        self.leases[lease.slot] = lease
+        held = self.held.pop(lease.slot, NOTHING_HELD)
+        if self.holder.get(held.conversation) == lease.slot:
+            del self.holder[held.conversation]
 
-    def held_in(self, slot: int) -> Held:
-        return self.held.get(slot, NOTHING_HELD)
+    def hold(self, slot: int, held: Held) -> None:
+        if held.conversation:
+            self.held[slot] = held
+            self.holder[held.conversation] = slot
+
+    def slot_that_holds(self, conversation: str) -> int | None:
+        slot = self.holder.get(conversation)
+        return slot if slot in self.free else None
 
 
 NOTHING_HELD = Held("", 0)
@@ -218,7 +230,7 @@ class Balancer:
         if backend is None or backend.leases.get(lease.slot) is not lease:
             return
         del backend.leases[lease.slot]
-        backend.held[lease.slot] = holds
+        backend.hold(lease.slot, holds)
         backend.give_back(lease.slot)
         self.held_seconds += 0.1 * (now - lease.bound_at - self.held_seconds)
         self._forget_drained()
@@ -297,7 +309,7 @@ class Balancer:
         for backend in self._pool("decode", now):
             slot = backend.slot_that_holds(ticket.affinity) if ticket.affinity else None
             if slot is not None:
-                more = ticket.prompt_tokens - backend.held_in(slot).tokens
+                more = ticket.prompt_tokens - backend.held[slot].tokens
                 return 0 < more <= SHORT_TURN_TOKENS
         return False
 
@@ -347,8 +359,7 @@ class Balancer:
             if candidates:
                 backend, slot = self._choose(ticket, candidates)
                 lease = Lease(ticket, backend.replica, slot, now, now + self.lease_seconds)
-                backend.leases[slot] = lease
-                del backend.free[slot]
+                backend.take(lease)
                 self.waiting.remove(ticket)
                 ticket.is_fresh = False
                 return lease

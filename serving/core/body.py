@@ -21,7 +21,7 @@ def parse(raw: bytes) -> dict[str, Any]:
     """The JSON object of a body, or BadRequest for everything that JSON parsers disagree about."""
     try:
         text = raw.decode("utf-8")
-        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        value = DECODER.decode(text)
         _check_depth(value)
         if b"\\ud" in raw.lower():
             json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair has no UTF-8
@@ -59,3 +59,6 @@ def _check_depth(value: Any) -> None:
         if not level:
             return
     raise BadRequest(f"the body is nested deeper than {MAX_DEPTH} levels")
+
+
+DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 LAST_LINES = 3
+COMPLAINT = re.compile(r" E |error|fail|invalid|abort|cannot|could not|not found", re.IGNORECASE)
 SLOW_DISK_BYTES_PER_SECOND = 50e6
 MINUTE_SECONDS = 60.0
 
@@ -96,7 +97,10 @@ def explain(log: str) -> str:
         return (
             "it ended without a word. It may have been killed for lack of memory: see the host's system log."
         )
-    return "it ended. Its last words: " + " / ".join(lines[-LAST_LINES:])
+    last = "it ended. Its last words: " + " / ".join(lines[-LAST_LINES:])
+    if COMPLAINT.search("\n".join(lines[-LAST_LINES:])):
+        return last
+    return f"{last}. None is a complaint, so it was probably killed for lack of memory: see the host's system log."
 
 
 def load_deadline_seconds(file_bytes: int, sent_bytes: int, slowest_bytes_per_second: float) -> float:

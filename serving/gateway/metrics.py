@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from serving.gateway.routes import Routes
 from serving.gateway.timeline import Timeline
 
+PHASES = ("queue", "prefill", "handover", "first_token", "total")
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
@@ -23,6 +24,7 @@ class Metrics:
         self.phases = Histogram(
             "e2llm_phase_seconds", "Seconds of each phase", ["phase"], buckets=SECONDS, registry=self.registry
         )
+        self.seconds = {phase: self.phases.labels(phase) for phase in PHASES}
         self.waiting = self._gauge("e2llm_waiting_requests", "Requests in the queue", ["deployment"])
         self.running = self._gauge("e2llm_running_requests", "Slots in use", ["deployment", "replica"])
         self.slots = self._gauge("e2llm_slots", "Slots", ["deployment", "replica"])
@@ -38,7 +40,7 @@ class Metrics:
         }
         for phase, seconds in phases.items():
             if seconds is not None:
-                self.phases.labels(phase).observe(seconds)
+                self.seconds[phase].observe(seconds)
         if timeline.handover is not None:
             self.handovers.labels(timeline.handover_outcome).inc()
             self.handover_bytes.inc(timeline.handover.saved_bytes)

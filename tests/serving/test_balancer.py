@@ -159,7 +159,7 @@ def test_a_follow_up_returns_to_the_slot_that_holds_its_prefix() -> None:
 
 def test_a_much_busier_replica_is_not_waited_for_because_of_its_prefix() -> None:
     queue = balancer(4, 4)
-    queue.backends[0].held[3] = Held("talk", 100)
+    queue.backends[0].hold(3, Held("talk", 100))
     queue.backends[1].draining = True
     for number in range(3):
         ask(queue, str(number))
@@ -277,7 +277,7 @@ def test_prefill_does_not_run_further_ahead_than_decode_has_slots() -> None:
 @pytest.mark.parametrize(("tokens", "phase"), [(90, "prefill"), (150, "decode"), (400, "prefill")])
 def test_only_a_short_follow_up_goes_straight_to_where_its_conversation_lies(tokens: int, phase: str) -> None:
     queue = disaggregated()
-    queue.backends[10].held[1] = Held("talk", 100)
+    queue.backends[10].hold(1, Held("talk", 100))
     ticket = Ticket("1", "k", 0.0, affinity="talk", prompt_tokens=tokens)
     queue.admit(ticket, 0.0)
     (lease,) = queue.bind(0.0)
@@ -287,7 +287,7 @@ def test_only_a_short_follow_up_goes_straight_to_where_its_conversation_lies(tok
 
 def test_a_follow_up_whose_place_was_taken_is_handed_over_after_all() -> None:
     queue = disaggregated(decode_slots=1)
-    queue.backends[10].held[0] = Held("talk", 100)
+    queue.backends[10].hold(0, Held("talk", 100))
     follow_up = Ticket("1", "k", 0.0, affinity="talk", prompt_tokens=150)
     queue.admit(follow_up, 0.0)
     other = Ticket("2", "k", 0.0)
