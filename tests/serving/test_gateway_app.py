@@ -26,6 +26,8 @@ from serving.models import Deployment, ManagedProcess, Replica, RequestSample, T
 from tests.serving.conftest import Laboratory
 from tests.serving.stub_replica import Stub, running_stub
 
+OTHER_QUESTION = [{"role": "user", "content": "Where do rivers begin, and where do they end?"}]
+SDK_LOGS = ("openai", "httpx", "httpcore")  # the client of the test writes what it sends
 ASK = [{"role": "user", "content": "Name three colours and say why you like them."}]
 
 
@@ -124,6 +126,23 @@ async def test_a_revoked_key_ends_within_a_second_and_a_stopped_deployment_too(v
 
 
 @pytest.mark.django_db(transaction=True)
+async def test_what_people_ask_is_kept_nowhere(valkey_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    secret = [{"role": "user", "content": "canary-7391"}]
+    async with running_stub(words=["canary-answer"]) as stub, running_app() as (_, port):
+        _, _, text = await deployed(stub)
+        await asyncio.sleep(1.5)
+        await client(port, text).chat.completions.create(model="tiny", messages=secret)
+        stub.fault = "error_event"
+        with pytest.raises(openai.InternalServerError):
+            await client(port, text).chat.completions.create(model="tiny", messages=secret)
+        await until(lambda: RequestSample.objects.count() == 2)
+        rows = [str(vars(row)) async for row in RequestSample.objects.all()]
+        ours = [record.getMessage() for record in caplog.records if not record.name.startswith(SDK_LOGS)]
+        assert not any("canary" in line or text in line for line in [*rows, *ours])
+
+
+@pytest.mark.django_db(transaction=True)
 async def test_a_deployment_deleted_meanwhile_does_not_hold_back_other_rows(valkey_url: str) -> None:
     async with running_stub() as stub:
         deployment, key, text = await deployed(stub)
@@ -159,14 +178,16 @@ async def test_real_prompts_move_from_host_to_host_and_the_text_stays_the_same(
     key = await sync_to_async(accounts.internal_key)(user)
     expected = await plain_text(deployment, "decode")
     async with running_app() as (app, port):
-        asked = [
-            client(port, key).chat.completions.create(
-                model=deployment.name, messages=ASK, temperature=0, max_tokens=24
+
+        def ask(messages: list[dict[str, str]]) -> Any:
+            return client(port, key).chat.completions.create(
+                model=deployment.name, messages=messages, temperature=0, max_tokens=24
             )
-            for _ in range(3)
-        ]
-        answers = await asyncio.gather(*asked)
-        assert [answer.choices[0].message.content for answer in answers] == [expected] * 3
+
+        # Alone: what is decoded beside others in one batch may round differently, and so say something else.
+        answer = await ask(ASK)
+        assert answer.choices[0].message.content == expected
+        await asyncio.gather(*(ask(OTHER_QUESTION) for _ in range(2)))
         await app.upkeep.recorder.flush()
         rows = [row async for row in RequestSample.objects.all()]
         assert [(row.handover, row.handover_error) for row in rows] == [("hit", "")] * 3

@@ -290,6 +290,30 @@ async def test_size_encoding_and_key_limits_have_their_own_answers(stub: Stub) -
         assert (await post(gateway, b"{}", path=b"/v1/models"))[0] == 405
 
 
+AMBIGUOUS = {
+    "two lengths": b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+    "length and chunks": b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "space before the colon": b"Content-Length : 2\r\n\r\n{}",
+    "a negative length": b"Content-Length: -1\r\n\r\n{}",
+}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+async def test_requests_that_two_servers_could_read_differently_are_refused(
+    gateway: Running, stub: Stub, name: str
+) -> None:
+    gateway.serve(endpoint(1, stub.port))
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n" + AMBIGUOUS[name]
+    )
+    writer.write_eof()
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
+    assert stub.paths == []
+
+
 async def test_after_a_thousand_mixed_aborts_every_count_is_zero(gateway: Running) -> None:
     rng = Random(7)
     async with running_stub(pause_seconds=0.002) as first, running_stub(pause_seconds=0.002) as second:
