@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from serving.core.commands import Role
-from serving.core.health import Health, may_eject
+from serving.core.health import Fault, Health, may_eject
 
 if TYPE_CHECKING:
     from random import Random
@@ -267,10 +267,10 @@ class Balancer:
         if backend is not None and backend.health.succeed():
             backend.in_service_since = now
 
-    def failed(self, replica: int, now: float, is_hard: bool) -> bool:
+    def failed(self, replica: int, now: float, fault: Fault) -> bool:
         """A request failed by the replica's fault; true when the replica is ejected for it.
 
-        Hard is what no request can cause: connection refused, or silence past a deadline.
+        No request can cause a refused connection or silence past a deadline: each ejects at once.
         """
         backend = self.backends.get(replica)
         if backend is None or not backend.health.in_service(now):
@@ -278,8 +278,8 @@ class Balancer:
         pool = [other for other in self.backends.values() if other.role == backend.role]
         ejected = sum(not other.health.in_service(now) for other in pool)
         enough = backend.health.fail()
-        if is_hard or (enough and may_eject(ejected, len(pool))):
-            backend.health.eject(now)
+        if fault != "soft" or (enough and may_eject(ejected, len(pool))):
+            backend.health.eject(now, fault)
             return True
         return False
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Fault = Literal["soft", "refused", "silent"]
 
 SOFT_FAILURES = 3
 FIRST_EJECTION_SECONDS = 1.0
@@ -40,9 +43,10 @@ class Health:
         self.failures += 1
         return self.failures >= SOFT_FAILURES
 
-    def eject(self, now: float) -> None:
-        """Out of service, for twice as long each time in a row."""
-        seconds = min(FIRST_EJECTION_SECONDS * 2**self.ejections, LONGEST_EJECTION_SECONDS)
+    def eject(self, now: float, fault: Fault) -> None:
+        """Out of service, for twice as long each time in a row; to try a silent one costs a whole deadline."""
+        doubled = FIRST_EJECTION_SECONDS * 2**self.ejections
+        seconds = LONGEST_EJECTION_SECONDS if fault == "silent" else min(doubled, LONGEST_EJECTION_SECONDS)
         self.ejected_until = now + seconds
         self.ejections += 1
         self.failures = 0

@@ -11,6 +11,7 @@ from serving import upstream
 from serving.core import sse
 from serving.core.balancer import Held, Lease, Ticket
 from serving.core.handover import Handover, HandoverBroken
+from serving.core.health import Fault
 from serving.core.openai import Generation
 from serving.gateway import handing
 from serving.gateway.answer import Answer
@@ -207,8 +208,7 @@ class Run:
             return
         if isinstance(error, upstream.ConnectionLost) and self.timeline.first_token is None:
             self.gateway.poison.crashed(self._body_hash(), lease.replica, self.clock())
-        is_hard = isinstance(error, upstream.ConnectFailed | upstream.TooSlow)
-        self.route.balancer.failed(lease.replica, self.clock(), is_hard)
+        self.route.balancer.failed(lease.replica, self.clock(), fault_of(error))
         self.gateway.suspect(lease.replica, str(error))
 
     def _may_retry(self, error: upstream.UpstreamError) -> bool:
@@ -239,6 +239,12 @@ class Run:
         """Slot files hold the prompt of a person: they go as soon as they are not needed."""
         while self.files:
             self.gateway.mover.remove(*self.files.pop())
+
+
+def fault_of(error: upstream.UpstreamError) -> Fault:
+    if isinstance(error, upstream.TooSlow):
+        return "silent"
+    return "refused" if isinstance(error, upstream.ConnectFailed) else "soft"
 
 
 def conversation(call: Call) -> str:

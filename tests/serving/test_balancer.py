@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from serving.core.balancer import Balancer, Held, KeyBusy, Lease, NoReplica, QueueFull, Ticket
+from serving.core.health import Fault
 
 
 def balancer(*slots: int, max_waiting: int = 100, role: str = "mixed", seed: int = 1) -> Balancer:
@@ -179,9 +180,9 @@ def test_a_slot_that_was_idle_longest_is_overwritten_first() -> None:
     assert queue.bind(3.0)[0].slot == second.slot
 
 
-def test_a_hung_replica_is_ejected_at_once_and_comes_back_on_trial() -> None:
+def test_a_replica_that_refuses_is_ejected_at_once_and_comes_back_on_trial() -> None:
     queue = balancer(4, 4)
-    assert queue.failed(0, 0.0, is_hard=True)
+    assert queue.failed(0, 0.0, "refused")
     for number in range(8):
         ask(queue, str(number))
     assert {lease.replica for lease in queue.bind(0.5)} == {1}
@@ -191,24 +192,31 @@ def test_a_hung_replica_is_ejected_at_once_and_comes_back_on_trial() -> None:
     assert not queue.backends[0].health.on_trial
 
 
+def test_a_silent_replica_is_left_alone_for_longer() -> None:
+    queue = balancer(1, 1)
+    queue.failed(0, 0.0, "silent")
+    assert not queue.backends[0].health.in_service(29.0)
+    assert queue.backends[0].health.in_service(30.0)
+
+
 def test_soft_failures_eject_only_in_a_row() -> None:
     queue = balancer(1, 1, 1)
-    assert not queue.failed(0, 0.0, is_hard=False)
+    assert not queue.failed(0, 0.0, "soft")
     queue.succeeded(0, 0.0)
-    assert [queue.failed(0, 0.0, is_hard=False) for _ in range(3)] == [False, False, True]
+    assert [queue.failed(0, 0.0, "soft") for _ in range(3)] == [False, False, True]
 
 
 def test_when_half_the_pool_is_out_soft_failures_eject_nobody_else() -> None:
     queue = balancer(1, 1)
-    assert [queue.failed(0, 0.0, is_hard=False) for _ in range(3)][-1]
-    assert not any(queue.failed(1, 0.0, is_hard=False) for _ in range(10))
+    assert [queue.failed(0, 0.0, "soft") for _ in range(3)][-1]
+    assert not any(queue.failed(1, 0.0, "soft") for _ in range(10))
 
 
 def test_each_ejection_in_a_row_lasts_twice_as_long() -> None:
     queue = balancer(1, 1)
-    queue.failed(0, 0.0, is_hard=True)
+    queue.failed(0, 0.0, "refused")
     assert queue.backends[0].health.in_service(1.0)
-    queue.failed(0, 1.0, is_hard=True)
+    queue.failed(0, 1.0, "refused")
     assert not queue.backends[0].health.in_service(2.9)
     assert queue.backends[0].health.in_service(3.0)
 
@@ -302,14 +310,14 @@ def test_a_follow_up_whose_place_was_taken_is_handed_over_after_all() -> None:
 def test_without_prefill_replicas_in_service_prompts_go_to_decode() -> None:
     queue = disaggregated()
     ticket = ask(queue, "1")
-    queue.failed(0, 0.0, is_hard=True)
+    queue.failed(0, 0.0, "refused")
     assert queue.bind(0.0)[0].replica == 10
     assert ticket.phase == "decode"
 
 
 def test_without_decode_replicas_a_prefill_replica_serves_whole_requests() -> None:
     queue = disaggregated()
-    queue.failed(10, 0.0, is_hard=True)
+    queue.failed(10, 0.0, "refused")
     ticket = ask(queue, "1")
     assert ticket.phase == "decode"
     assert queue.bind(0.0)[0].replica == 0
@@ -367,9 +375,9 @@ class AnyOrder(RuleBasedStateMachine):
         else:
             self.queue.leave(lease.ticket)
 
-    @rule(replica=st.integers(0, 3), hard=st.booleans())
-    def fault(self, replica: int, hard: bool) -> None:
-        self.queue.failed(replica, self.now, hard)
+    @rule(replica=st.integers(0, 3), fault=st.sampled_from(["soft", "refused", "silent"]))
+    def fault(self, replica: int, fault: Fault) -> None:
+        self.queue.failed(replica, self.now, fault)
 
     @rule(replica=st.integers(0, 3))
     def recover(self, replica: int) -> None:
