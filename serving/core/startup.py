@@ -59,7 +59,7 @@ KNOWN = (
         "Plan with fewer slots or a shorter context.",
     ),
     Known(
-        "out of memory|unable to allocate .* buffer|failed to allocate|cudaMalloc failed|bad_alloc",
+        "out of memory|cannot allocate|unable to allocate .* buffer|failed to allocate|cudaMalloc failed|bad_alloc",
         "there is not enough memory for its blocks",
         "Probe the device again and make a new plan, or end what else uses its memory.",
     ),
