@@ -7,8 +7,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,12 +95,6 @@ class Site:
             except OSError:
                 continue
         return {pid: words for pid, words in found.items() if words}
-
-    @staticmethod
-    def end_processes(pids: Iterable[int]) -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
     def pid_of(self, part: str) -> int | None:
         """The leader of the part's session."""

@@ -28,7 +28,7 @@ def site(
         yield one
     finally:
         one.interrupt()
-        one.end_processes(traces.processes(hosts.hosts(one.data / "demo")))
+        traces.end(hosts.hosts(one.data / "demo"))
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,7 @@ def demo_site(
     finally:
         if one.process is not None and one.process.poll() is None:
             one.interrupt()
-        one.end_processes(traces.processes(hosts.hosts(one.data / "demo")))
+        traces.end(hosts.hosts(one.data / "demo"))
 
 
 @pytest.fixture(scope="session")

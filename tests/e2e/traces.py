@@ -1,11 +1,17 @@
 """What the product has left on the demo's hosts: processes, files and listening sockets."""
 
+import os
+import re
+import shutil
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from demo.hosts import DemoHost
 
 LISTENING = "0A"
+MARKER = re.compile(r"E2LLM_MARKER=(e2llm-[0-9a-f]+)")
 
 
 def processes(lab: Sequence[DemoHost]) -> dict[int, str]:
@@ -15,7 +21,17 @@ def processes(lab: Sequence[DemoHost]) -> dict[int, str]:
 
 def replicas(lab: Sequence[DemoHost]) -> dict[int, str]:
     """Those of them that were started to stay: they carry our marker."""
-    return {pid: command for pid, command in processes(lab).items() if "E2LLM_MARKER=" in environment(pid)}
+    return {pid: command for pid, command in processes(lab).items() if MARKER.search(environment(pid))}
+
+
+def end(lab: Sequence[DemoHost]) -> None:
+    """Whatever a test has left: processes, and their slot folders, which do not lie under the host's home."""
+    for pid in processes(lab):
+        marker = MARKER.search(environment(pid))
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        if marker is not None:
+            shutil.rmtree(f"/dev/shm/{marker[1]}", ignore_errors=True)
 
 
 def running_with(settings: set[str]) -> dict[int, str]:
