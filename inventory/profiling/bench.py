@@ -30,7 +30,8 @@ done
 """
 HOLD_PROGRAM = """\
 cd {folder} || exit 1
-trap '' HUP PIPE
+trap : HUP TERM
+trap '' PIPE
 GGML_NO_BACKTRACE=1; export GGML_NO_BACKTRACE
 {starts}
 cat > /dev/null

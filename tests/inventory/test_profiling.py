@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import threading
 from dataclasses import replace
@@ -11,11 +12,13 @@ import pytest
 
 from benchmarks.loadable_models import MIXTURE
 from demo.hosts import DemoHost
-from inventory import library, profiling, runner, services
+from inventory import library, profiling, remote, runner, services
 from inventory.core.model_shape import ModelShape
 from inventory.models import Device, LanguageModel, Profile
+from inventory.profiling.bench import Bench, Launch, make_folder, running
 from inventory.profiling.launches import benches, launches_for
 from inventory.profiling.settings import QUICK
+from inventory.remote.ssh import SshConnection
 from jobs import services as jobs
 from jobs.core.errors import JobFailed
 from jobs.models import Job, State
@@ -88,6 +91,25 @@ def test_cancel_leaves_nothing_on_the_host(devices: list[Device], lab: list[Demo
     assert Job.objects.get(pk=job.pk).state == State.CANCELLED
     assert left_behind(lab) == []
     assert not Profile.objects.exists()
+
+
+def test_a_host_cleans_up_by_itself_when_we_are_lost(lab: list[DemoHost]) -> None:
+    device = register(lab[0])
+    launch = Launch("forever", Bench("gpu", ()), 2, 1, ("tail", "-f", f"{lab[0].home}/.cache/e2llm/lease"))
+
+    async def work() -> None:
+        async with remote.connect(device) as connection:
+            folder = await make_folder(connection, str(lab[0].home))
+            async with running(connection, folder, [launch]):
+                while not (await connection.run(["test", "-s", f"{folder}/pids"])).succeeded:
+                    await asyncio.sleep(0.05)
+                assert left_behind(lab)
+                assert isinstance(connection, SshConnection)
+                connection._client.abort()
+
+    (lab[0].home / ".cache" / "e2llm").mkdir(parents=True)
+    asyncio.run(work())
+    wait_until(lambda: left_behind(lab) == [], "the host has removed files and processes")
 
 
 def test_a_server_that_does_not_start_is_named_with_its_last_words(
