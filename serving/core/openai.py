@@ -13,6 +13,7 @@ from typing import Any
 from serving.core.body import BadRequest
 
 MAX_STOPS = 16
+MAX_CHOICES = 8
 MAX_TOP_LOGPROBS = 20
 MAX_SCHEMA_CHARACTERS = 64 * 1024
 TOKENS_PER_MESSAGE = 16  # more than any chat template in use adds around one message
@@ -35,6 +36,7 @@ class Generation:
     path: str
     body: dict[str, Any]
     opening: Any
+    choices: int
     streams: bool
     wants_usage: bool
     max_tokens: int | None
@@ -45,13 +47,13 @@ def chat_request(value: dict[str, Any], size: int) -> Generation:
     """A chat completion; `size` is the length of the body in bytes."""
     model = _text(value, "model", required=True)
     messages = _messages(value.get("messages"))
-    _check_choices(value)
     tools = TOKENS_PER_TOOLS if value.get("tools") else 0
     return Generation(
         model=model,
         path=CHAT_PATH,
         body={"model": model, "messages": messages, **allowed(value, CHAT_FIELDS)},
         opening=opening(messages),
+        choices=_choices(value),
         streams=_flag(value.get("stream", False), "stream"),
         wants_usage=_wants_usage(value),
         max_tokens=_max_tokens(value, "max_completion_tokens", "max_tokens"),
@@ -70,12 +72,12 @@ def completion_request(value: dict[str, Any], size: int) -> Generation:
         raise BadRequest("prompt must be one text that is not empty", "prompt")
     if value.get("suffix") or value.get("echo") or value.get("best_of") not in (None, 1):
         raise BadRequest("suffix, echo and best_of are not supported")
-    _check_choices(value)
     return Generation(
         model=model,
         path=COMPLETION_PATH,
         body={"model": model, "prompt": prompt, **allowed(value, COMPLETION_FIELDS)},
         opening=prompt[:256],
+        choices=_choices(value),
         streams=_flag(value.get("stream", False), "stream"),
         wants_usage=_wants_usage(value),
         max_tokens=_max_tokens(value, "max_tokens"),
@@ -221,9 +223,9 @@ def _template_arguments(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _check_choices(value: dict[str, Any]) -> None:
-    if value.get("n") not in (None, 1):
-        raise BadRequest("n must be 1: a request holds one slot; send several requests instead", "n")
+def _choices(value: dict[str, Any]) -> int:
+    given = value.get("n")
+    return 1 if given is None else whole_number(1, MAX_CHOICES)(given)
 
 
 def number(low: float, high: float) -> Check:

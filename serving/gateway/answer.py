@@ -39,12 +39,13 @@ class StreamedAnswer:
         self._name = b""
 
     async def feed(self, events: bytes) -> None:
-        if not self.client.has_started:
+        if not self._alias:
             # Replicas answer under the alias by which we recognise their process.
             first = sse.payload(next(sse.split(events)))
             check_fault(first)
             self._alias = b'"model":' + sse.compact(first.get("model", ""))
             self._name = b'"model":' + sse.compact(self.request.model)
+        if not self.client.has_started:
             await self.client.start(200, EVENT_STREAM)
         events = events.replace(self._alias, self._name)
         if sse.is_special(events):
@@ -55,6 +56,7 @@ class StreamedAnswer:
 
     def restart(self) -> None:
         assert not self.client.has_started, "what was sent cannot be taken back"
+        self._alias = b""
 
     async def finish(self) -> None:
         await self.client.end()

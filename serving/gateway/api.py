@@ -18,6 +18,7 @@ from serving.core.balancer import KeyBusy, Refused
 from serving.core.body import BadRequest, parse
 from serving.core.openai import Generation, chat_request, completion_request
 from serving.gateway.answer import Answer, StreamedAnswer, StreamedMessage, WholeAnswer, WholeMessage
+from serving.gateway.choices import run_choices
 from serving.gateway.errors import ApiError, bad_request
 from serving.gateway.gateway import Gateway
 from serving.gateway.generation import Call, Run
@@ -176,8 +177,11 @@ async def run(
 ) -> None:
     route = gateway.routes.find(request.model)
     timeline.deployment, timeline.is_stream = route.deployment, request.streams
-    answer = answer_for(client, timeline, request)
-    await Run(Call(gateway, route, client, caller, request, timeline), answer).run()
+    call = Call(gateway, route, client, caller, request, timeline)
+    if request.choices > 1:
+        await run_choices(call)
+    else:
+        await Run(call, answer_for(client, timeline, request)).run()
 
 
 def read_request(body: bytes, read: Reader) -> Generation:

@@ -114,6 +114,32 @@ async def test_more_requests_than_slots_wait_in_the_gateway(gateway: Running, st
     await gateway.settled()
 
 
+async def test_several_choices_come_whole_and_streamed(gateway: Running, stub: Stub) -> None:
+    gateway.serve(endpoint(1, stub.port, slots=2))
+    create = gateway.openai.chat.completions.create
+    whole = await create(model=MODEL, messages=ASK, n=3)
+    assert [choice.index for choice in whole.choices] == [0, 1, 2]
+    assert {choice.message.content for choice in whole.choices} == {"Hello there!"}
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (6, 9)
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    texts, usages = ["", "", ""], []
+    async for chunk in await create(model=MODEL, messages=ASK, n=3, **options):
+        usages += [chunk.usage] if chunk.usage else []
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert texts == ["Hello there!"] * 3
+    assert [usage.completion_tokens for usage in usages] == [9]
+    await gateway.settled()
+
+
+async def test_one_broken_choice_ends_the_others(gateway: Running, stub: Stub) -> None:
+    stub.fault = "error_event"
+    gateway.serve(endpoint(1, stub.port, slots=2))
+    with pytest.raises(openai.InternalServerError):
+        await ask(gateway, n=3)
+    await gateway.settled()
+
+
 async def test_unknown_models_and_keys_are_refused(gateway: Running, stub: Stub) -> None:
     gateway.serve(endpoint(1, stub.port))
     with pytest.raises(openai.NotFoundError):

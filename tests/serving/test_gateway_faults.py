@@ -247,7 +247,7 @@ BAD_BODIES = {
     "an image": b'{"model": "tiny", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}',
     "text for a number": b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "seed": "1"}',
     "true for a number": b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": true}',
-    "two choices": b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "n": 2}',
+    "too many choices": b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "n": 9}',
 }
 
 

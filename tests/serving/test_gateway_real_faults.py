@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from serving import upstream
+from serving.core.handover import Step
 from serving.gateway.limits import Limits
 from serving.gateway.routes import Endpoint, load_wanted
 from serving.gateway.transfer import Transfer
 from serving.models import Deployment, ManagedProcess
+from tests.conftest import require
 from tests.serving.conftest import Laboratory
 from tests.serving.gateway_server import Running, running_gateway
 
@@ -113,6 +117,32 @@ async def test_a_lost_or_damaged_slot_file_costs_only_time(
     assert await ask(gateway, deployment) == good
     assert gateway.last.handover_outcome == "hit"
     await until_settled(gateway, deployment)
+
+
+async def test_a_full_slot_folder_costs_only_time_and_leaves_no_cut_file(
+    laboratory: Laboratory, gateway: Running
+) -> None:
+    require("the right to mount", os.geteuid() == 0, "run this test as root")
+    deployment = await put(laboratory, laboratory.single("prefill", "box-1"), laboratory.single("decode"))
+    await serve(gateway)
+    master = await ManagedProcess.objects.aget(replica__role="prefill", kind=ManagedProcess.Kinds.MASTER)
+    with tiny_disk(master.slot_folder):
+        text = await ask(gateway, deployment)
+        assert gateway.last.handover is not None and gateway.last.handover.step == Step.FALLBACK
+        assert "save" in gateway.last.handover.reason
+        await gateway.mover.close()  # type: ignore[attr-defined]
+        assert not list(Path(master.slot_folder).iterdir())
+    assert await ask(gateway, deployment) == text
+    assert gateway.last.handover_outcome == "hit"
+
+
+@contextmanager
+def tiny_disk(folder: str) -> Iterator[None]:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGSTOP])
