@@ -40,7 +40,7 @@ cd "$HOME"
 
 @dataclass
 class SshdHost:
-    """`noise` runs at every login, in bash; `extra` are lines of sshd_config; `inside` comes before the argv of sshd."""
+    """`noise` runs at every login, in bash; `extra` are lines of sshd_config; `inside` comes before sshd's argv."""
 
     program: Path
     folder: Path
