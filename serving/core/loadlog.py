@@ -11,6 +11,7 @@ from serving.core.commands import ExpectedBuffer
 BUFFER_LINE = re.compile(
     r": +(?P<device>\S+) +(?P<what>model|KV|compute) buffer size = +(?P<mebibytes>[\d.]+) MiB"
 )
+HOST_BUFFER = re.compile(r"^(CPU_\w+|AMX|\w+_Host)$")  # repacked, tiled or pinned: all of them are RAM
 MEBIBYTE = 2**20
 
 
@@ -27,7 +28,7 @@ def buffers(log: str) -> dict[str, Buffers]:
     """Device name -> bytes; the several buffers of one device are added up."""
     found: dict[str, dict[str, int]] = {}
     for match in BUFFER_LINE.finditer(log):
-        device = re.sub(r"^CPU_\w+$|^AMX$", "CPU", match["device"])
+        device = HOST_BUFFER.sub("CPU", match["device"]).removesuffix("_Mapped")
         sizes = found.setdefault(device, {"model": 0, "KV": 0, "compute": 0})
         sizes[match["what"]] += round(float(match["mebibytes"]) * MEBIBYTE)
     return {device: Buffers(sizes["model"], sizes["KV"], sizes["compute"]) for device, sizes in found.items()}

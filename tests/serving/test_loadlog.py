@@ -25,6 +25,18 @@ def test_buffers_of_a_device_are_added_up() -> None:
     assert found["RPC0[127.0.0.12:18012]"] == Buffers(38 * 2**20, 30 * 2**20, 13 * 2**20)
 
 
+def test_mapped_and_pinned_buffers_are_counted_to_their_device() -> None:
+    log = """\
+load_tensors:  MTL0_Mapped model buffer size =   100.00 MiB
+load_tensors:    CUDA_Host model buffer size =    50.00 MiB
+load_tensors:          AMX model buffer size =    25.00 MiB
+llama_kv_cache:       MTL0 KV buffer size =    10.00 MiB
+"""
+    found = buffers(log)
+    assert found == {"MTL0": Buffers(100 * 2**20, 10 * 2**20), "CPU": Buffers(75 * 2**20)}
+    assert missing_devices(log, [ExpectedBuffer("mac", "MTL0", range(4))]) == []
+
+
 def test_a_complete_load_misses_nothing() -> None:
     assert missing_devices(LOG, [ExpectedBuffer("a", "CPU", range(12)), WORKER]) == []
 
