@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
-from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
 from accounts import services
@@ -46,6 +46,8 @@ PAGES = [
     "/jobs/{job}/",
     "/no-such-page/",
 ]
+# Of the test's own server: it has no sockets, and one page is meant to be missing.
+EXPECTED_COMPLAINTS = ("WebSocket connection to", "status of 404")
 SLOW_LINK, FAST_LINK = 11.75e6, 115e6
 
 
@@ -93,6 +95,19 @@ def open_page(browser: Browser, live_server: LiveServer, user: User, screen: str
     return context.new_page()
 
 
+def complaints(page: Page) -> list[str]:
+    """A list that fills with errors of scripts and of the console."""
+    found: list[str] = []
+
+    def hear(message: ConsoleMessage) -> None:
+        if message.type == "error" and not any(text in message.text for text in EXPECTED_COMPLAINTS):
+            found.append(f"{page.url}: {message.text}")
+
+    page.on("console", hear)
+    page.on("pageerror", lambda error: found.append(f"{page.url}: {error}"))
+    return found
+
+
 def faults(page: Page) -> list[str]:
     page.evaluate(AXE)
     result = page.evaluate("rules => axe.run({runOnly: rules})", RULES)
@@ -111,8 +126,7 @@ def test_every_page_is_readable_by_everybody(
     browser: Browser, live_server: LiveServer, admin: User, lab: dict[str, int], screen: str, theme: str
 ) -> None:
     page = open_page(browser, live_server, admin, screen, theme)
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    errors = complaints(page)
     found = {}
     for path in PAGES:
         answer = page.goto(live_server.url + path.format(**lab), wait_until="load")

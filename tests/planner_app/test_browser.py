@@ -17,7 +17,7 @@ from planner import runner, services
 from planner.core.errors import NoFeasiblePlan
 from planner.models import PlanRun
 from tests.conftest import wait_until
-from tests.e2llm_web.test_accessibility import SCREENS, faults
+from tests.e2llm_web.test_accessibility import SCREENS, complaints, faults
 from tests.planner_app.conftest import many_devices
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -62,8 +62,7 @@ def test_a_search_is_watched_reloaded_and_cancelled(
     browser: Browser, web: str, operator: User, tmp_path: Path
 ) -> None:
     page = logged_in(browser, web, operator).new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    errors = complaints(page)
     start_from_file(page, web, many_devices(24), tmp_path, "ga")
     wait_until(lambda: generation(page) > 2, "generations arrive")
     expect(page.locator("#best-plan .stage").first).to_be_visible()
@@ -124,8 +123,7 @@ def test_every_plan_page_is_readable_by_everybody(
 ) -> None:
     context = logged_in(browser, web, operator, viewport=SCREENS[screen], color_scheme=theme, bypass_csp=True)
     page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    errors = complaints(page)
     addresses = [f"/plans/{run.pk}/" for run in runs]
     addresses += ["/plans/", "/plans/new/", "/plans/file/", "/workload/"]
     addresses.append(f"/plans/compare/?run={runs[0].pk}&run={runs[1].pk}")
