@@ -61,7 +61,7 @@ def cluster_of(
     return {
         "format": FORMAT,
         "note": " ".join(note for note in notes if note),
-        "model": model_entry(model.name, shape, workload["context_tokens"]),
+        "model": model_entry(model.name, shape, workload["context_tokens"], policy["max_slots"]),
         "workload": workload,
         "policy": policy,
         "links": links,
@@ -108,8 +108,12 @@ def holders_of(model: LanguageModel, devices: Sequence[Device]) -> list[Device]:
     return [device for device in devices if device.pk in having] or list(devices)
 
 
-def model_entry(name: str, shape: ModelShape, context_tokens: int) -> dict[str, Any]:
-    """The file's `model`; where KV caches can be handed over they are counted without windows, as that needs."""
+def model_entry(name: str, shape: ModelShape, context_tokens: int, max_slots: int) -> dict[str, Any]:
+    """The file's `model`; where KV caches can be handed over they are counted without windows, as that needs.
+
+    The file has one number for the logits, whatever a replica's slots: that of the most slots allowed, a few MB too
+    many at worst.
+    """
     full_cache = shape.can_hand_over
     request_bytes = shape.handover_bytes_per_request() if shape.can_hand_over else NEVER_MOVED_BYTES
     entry = {
@@ -119,7 +123,7 @@ def model_entry(name: str, shape: ModelShape, context_tokens: int) -> dict[str, 
         **block_sizes(shape.blocks, context_tokens, full_cache),
         "output_bytes": shape.output_bytes,
         "embedding_bytes": shape.embedding_bytes,
-        "logits_buffer_bytes": shape.logits_bytes(),
+        "logits_buffer_bytes": shape.logits_bytes(max_slots),
         "slot_overhead_bytes": SLOT_OVERHEAD_BYTES,
         "kv_handoff_bytes_per_token": shape.handover_bytes_per_token(),
         "kv_handoff_bytes_per_request": request_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import mean
 
-from inventory.core.model_shape import F32_BYTES, KV_TYPE_BYTES, ModelShape, in_groups
+from inventory.core.model_shape import KV_TYPE_BYTES, ModelShape, in_groups
 
 SLOT_OVERHEAD_BYTES = 20_000_000
 
@@ -55,7 +55,7 @@ def memory_of(shape: ModelShape, setting: Setting) -> Memory:
         weight_bytes=shape.weight_bytes,
         kv_bytes=round(kv) + state,
         compute_bytes=shape.compute_bytes(setting.micro_batch_tokens, sum(map(setting.rows, windows))),
-        output_bytes=setting.slots * shape.vocabulary * F32_BYTES,
+        output_bytes=shape.logits_bytes(setting.slots),
     )
 
 
@@ -81,7 +81,7 @@ def fit_of(shape: ModelShape, gpu_bytes: int, ram_bytes: int, context_tokens: in
     weight = mean(block.size_bytes for block in shape.blocks)
     resident = mean(block.resident_bytes for block in shape.blocks)
     cache = slots * mean(block.kv_bytes(context_tokens, full_cache=True) for block in shape.blocks)
-    fixed = shape.output_bytes + shape.logits_bytes(1) + slots * SLOT_OVERHEAD_BYTES
+    fixed = shape.output_bytes + shape.logits_bytes(slots) + slots * SLOT_OVERHEAD_BYTES
     free = gpu_bytes - fixed
     second_free = ram_bytes - (shape.embedding_bytes if ram_bytes else 0)
     if not resident:

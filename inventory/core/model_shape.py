@@ -117,9 +117,9 @@ class ModelShape:
         widest = 4 * self.embedding_length + 3 * self.feed_forward_length * max(self.experts_used, 1)
         return micro_batch_tokens * (F32_BYTES * widest + F16_BYTES * cache_tokens)
 
-    def logits_bytes(self, micro_batch_tokens: int = 512) -> int:
-        """The master's output buffer for one micro-batch of logits."""
-        return micro_batch_tokens * (self.vocabulary + self.embedding_length) * F32_BYTES
+    def logits_bytes(self, slots: int) -> int:
+        """The master's output buffer: one row of logits for every slot, as the load log says."""
+        return slots * self.vocabulary * F32_BYTES
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -85,7 +85,7 @@ def memory_terms(shape: ModelShape, context_tokens: int) -> list[Term]:
             "KV cache of one slot", f"{context_tokens:,} tokens × {bytes_text(cache / context_tokens)}", cache
         ),
         Term("Embedding and head", "on the master", ends),
-        Term("Buffers", "logits and compute", shape.logits_bytes() + shape.compute_bytes()),
+        Term("Buffers", "logits and compute", shape.logits_bytes(1) + shape.compute_bytes()),
     ]
 
 

@@ -52,6 +52,13 @@ def test_the_compute_buffer_is_taken_off_the_memory(model: LanguageModel, device
     assert entry["gpu_usable_bytes"] == devices[0].gpu_usable_bytes - shape().compute_bytes()
 
 
+def test_the_logits_buffer_is_a_row_for_each_of_the_most_slots(
+    model: LanguageModel, devices: list[Device]
+) -> None:
+    entry = lab(model, devices)["model"]
+    assert entry["logits_buffer_bytes"] == POLICY["max_slots"] * shape().vocabulary * 4
+
+
 @pytest.mark.parametrize(
     ("hardware", "pool"),
     [
@@ -136,7 +143,7 @@ def test_every_gap_is_named_at_once(model: LanguageModel, devices: list[Device])
 
 def test_blocks_of_two_kinds_are_listed_when_their_cache_differs() -> None:
     mixed = shape(blocks=(FULL, WINDOW) * 6)
-    entry = model_entry("m", replace(mixed, experts=0), 4096)
+    entry = model_entry("m", replace(mixed, experts=0), 4096, 4)
     assert "block_kinds" not in entry, "for a hand-over the windowed blocks keep the whole context"
     assert entry["kv_slot_block_bytes"] == 4096 * 8
     assert block_sizes([WINDOW], 4096, full_cache=False)["kv_slot_block_bytes"] == 768 * 8
