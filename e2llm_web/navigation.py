@@ -8,6 +8,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from accounts.models import User
+from e2llm_web.outages import low_disk
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ PHONE_BAR = ("Home", "Deployments", "Traffic", "Playground")
 
 
 def menu(request: HttpRequest) -> dict[str, Any]:
-    """Context of every page: the menu in groups, and the phone's bar."""
+    """Context of every page: the menu in groups, the phone's bar, and a disk that runs full."""
     if not isinstance(getattr(request, "user", None), User):
         return {}
     groups = {
         heading: [_marked(entry, request.path) for entry in entries] for heading, entries in MENU.items()
     }
     bar = [entry for group in groups.values() for entry in group if entry.label in PHONE_BAR]
-    return {"menu_groups": groups.items(), "phone_bar": bar}
+    return {"menu_groups": groups.items(), "phone_bar": bar, "low_disk": low_disk()}
 
 
 def _marked(entry: Entry, path: str) -> Entry:

@@ -4,6 +4,7 @@ from django.urls import include, path
 
 from e2llm_web import views
 
+handler500 = views.server_error
 urlpatterns = [
     path("", views.home, name="home"),
     path("live/", views.home_live, name="home_live"),

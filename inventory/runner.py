@@ -94,7 +94,7 @@ def mark_unreachable(device: Device, error: RemoteError) -> None:
     if isinstance(error, HostKeyChanged):
         state = Device.States.KEY_CHANGED
     else:
-        silent = timezone.now() - (device.last_seen_at or device.created_at)
+        silent = abs(timezone.now() - (device.last_seen_at or device.created_at))  # our clock may be set back
         if silent < SUSPECT_AFTER and device.state == Device.States.ONLINE:
             return
         state = Device.States.LOST if silent > LOST_AFTER else Device.States.SUSPECT

@@ -1,5 +1,6 @@
 """What a job tells open pages. A message is a hint: the rows are the truth."""
 
+import asyncio
 import logging
 from typing import Any, TypedDict
 
@@ -8,6 +9,8 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
 log = logging.getLogger(__name__)
+
+PUBLISH_SECONDS = 2.0  # a stalled Redis must not hold up the heartbeat of a job
 
 
 class Delta(TypedDict):
@@ -28,6 +31,11 @@ def publish(job_id: int, items: list[dict[str, Any]]) -> None:
         return
     delta: Delta = {"type": "job.delta", "items": items}
     try:
-        async_to_sync(layer.group_send)(group(job_id), delta)
+        async_to_sync(_send)(layer, group(job_id), delta)
     except (redis.RedisError, OSError) as error:
         log.warning("live update of job %s was not sent: %s", job_id, error)
+
+
+async def _send(layer: Any, name: str, delta: Delta) -> None:
+    async with asyncio.timeout(PUBLISH_SECONDS):
+        await layer.group_send(name, delta)

@@ -81,7 +81,7 @@ class Job(models.Model):
         """How long it has run, or ran."""
         if self.started_at is None:
             return None
-        return ((self.ended_at or timezone.now()) - self.started_at).total_seconds()
+        return max(0.0, ((self.ended_at or timezone.now()) - self.started_at).total_seconds())
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -1,10 +1,12 @@
 """How running work reports itself, from plain and from async code alike."""
 
+import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.utils import timezone
 
 from jobs import events
@@ -13,6 +15,9 @@ from jobs.models import Job, JobLine, JobStep, State
 
 FLUSH_SECONDS = 0.25
 HEARTBEAT_SECONDS = 1.0
+LAST_TRIES, LAST_TRY_SECONDS = 30, 1.0
+
+log = logging.getLogger(__name__)
 
 
 class Progress:
@@ -143,17 +148,23 @@ class Progress:
 
     def _loop(self) -> None:
         waited = HEARTBEAT_SECONDS
-        while True:
-            closing = self._closing.wait(FLUSH_SECONDS)
+        while not self._closing.wait(FLUSH_SECONDS):
             waited += FLUSH_SECONDS
-            if closing or self._items or waited >= HEARTBEAT_SECONDS:
+            if self._items or waited >= HEARTBEAT_SECONDS:
                 waited = 0.0
-                self._flush(closing)
-            if closing:
-                connection.close()
-                return
+                self._flush()
+        self._flush_the_end()
+        connection.close()
 
-    def _flush(self, closing: bool) -> None:
+    def _flush_the_end(self) -> None:
+        """How long work ended outlasts a restart of the database."""
+        for _ in range(LAST_TRIES):
+            if self._flush():
+                return
+            time.sleep(LAST_TRY_SECONDS)
+
+    def _flush(self) -> bool:
+        """Write and publish what is new; False when the database did not take it, and all is kept for later."""
         with self._lock:
             items, self._items = self._items, []
             lines, self._lines = self._lines, []
@@ -162,13 +173,14 @@ class Progress:
             row = self._row()
         try:
             kept = self._write(row, steps, lines)
-        except DatabaseError:
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("progress of job %s was not saved: %s", self.job.pk, error)
+            connection.close_if_unusable_or_obsolete()
             self._put_back(items, lines, steps)
-            if closing:
-                raise
-            return
+            return False
         if kept:
             events.publish(self.job.pk, items)
+        return True
 
     def _row(self) -> dict[str, Any]:
         names = [
@@ -182,6 +194,7 @@ class Progress:
         ]
         return {name: getattr(self.job, name) for name in names} | {"heartbeat_at": timezone.now()}
 
+    @transaction.atomic
     def _write(self, row: dict[str, Any], steps: list[JobStep], lines: list[JobLine]) -> bool:
         """Save under our lease; False when the lease is gone and nothing was written."""
         if self._lost.is_set():

@@ -6,6 +6,7 @@ from typing import Any
 from celery import current_app
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 from kombu.connection import Connection
 from kombu.exceptions import OperationalError
@@ -15,6 +16,7 @@ from jobs import events
 from jobs.models import ACTIVE_STATES, Job, State
 
 LEASE_SECONDS = 15.0
+FRESH_SECONDS = 5.0
 RESEND_SECONDS = 30.0
 MAX_ATTEMPTS = 3
 # A person waits for the answer to a form meanwhile. Celery's own pool tries again for 6 s, retry=False or not.
@@ -77,14 +79,17 @@ def cancel(job: Job) -> None:
 
 def reap() -> None:
     """Give jobs whose worker went silent to another one, and resend those the queue lost."""
-    now = timezone.now()
-    silent = Job.objects.filter(state=State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=LEASE_SECONDS))
-    for job in silent:
+    for job in Job.objects.filter(state=State.RUNNING).filter(~within("heartbeat_at", LEASE_SECONDS)):
         _take_back(job)
-    lost = now - timedelta(seconds=RESEND_SECONDS)
-    for job in Job.objects.filter(state=State.PENDING, created_at__lt=now - timedelta(seconds=5)):
-        if job.sent_at is None or job.sent_at < lost:
-            send(job)
+    waiting = Job.objects.filter(state=State.PENDING).filter(~within("created_at", FRESH_SECONDS))
+    for job in waiting.filter(Q(sent_at=None) | ~within("sent_at", RESEND_SECONDS)):
+        send(job)
+
+
+def within(field: str, seconds: float) -> Q:
+    """The moment lies less than `seconds` ago. One in the future does not: the clock was set back since."""
+    now, span = timezone.now(), timedelta(seconds=seconds)
+    return Q(**{f"{field}__gte": now - span, f"{field}__lte": now + span})
 
 
 def _take_back(job: Job) -> None:

