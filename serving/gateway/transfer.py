@@ -16,6 +16,8 @@ from serving.gateway.routes import Endpoint
 log = logging.getLogger(__name__)
 
 CURL_MISSING = 127
+MOVES_PER_SOURCE = 2  # more at once would only share the same network card
+LIFE_MINUTES = 10  # of a slot file; one that is older was left by a gateway that was killed
 
 
 class Transfer:
@@ -24,6 +26,7 @@ class Transfer:
     def __init__(self, move_seconds: float) -> None:
         self.move_seconds = move_seconds
         self._hosts: dict[int, Host] = {}
+        self._sources: dict[int, asyncio.Semaphore] = {}
         self._removals: set[asyncio.Task[None]] = set()
 
     def host(self, device: int) -> Host:
@@ -43,12 +46,14 @@ class Transfer:
             raise HandoverBroken("the decode host is no longer registered")
         if source.slot_folder == destination.slot_folder and source.device == destination.device:
             raise HandoverBroken("two replicas share a slot folder")
+        card = self._sources.setdefault(source.replica, asyncio.Semaphore(MOVES_PER_SOURCE))
         config = curl_config(source, filename, path, self.move_seconds)
         argv = ["curl", "--config", "-"]
         try:
-            done = await self.host(destination.device).run(argv, config, self.move_seconds + 10.0)
-            if done.exit_status == CURL_MISSING:
-                return await self._carry(source, destination.device, filename, path)
+            async with card:
+                done = await self.host(destination.device).run(argv, config, self.move_seconds + 10.0)
+                if done.exit_status == CURL_MISSING:
+                    return await self._carry(source, destination.device, filename, path)
         except RemoteError as error:
             raise HandoverBroken(f"the decode host could not be told to fetch the file: {error}") from error
         if not done.succeeded:
@@ -62,6 +67,16 @@ class Transfer:
         task = asyncio.create_task(self._remove(endpoint.device, f"{endpoint.slot_folder}/{filename}"))
         self._removals.add(task)
         task.add_done_callback(self._removals.discard)
+
+    async def sweep(self, endpoint: Endpoint) -> None:
+        """Delete slot files that nobody is going to delete."""
+        if endpoint.device is None:
+            return
+        old = ["-name", "*.kv", "-mmin", f"+{LIFE_MINUTES}", "-delete"]
+        try:
+            await self.host(endpoint.device).run(["find", endpoint.slot_folder, *old], b"", 30.0)
+        except RemoteError as error:
+            log.warning("old slot files in %s stay: %s", endpoint.slot_folder, error)
 
     async def close(self) -> None:
         await asyncio.gather(*self._removals, return_exceptions=True)

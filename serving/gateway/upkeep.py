@@ -32,6 +32,7 @@ TICK_SECONDS = 1.0
 RELOAD_SECONDS = 1.0  # a push that was lost delays a revoked key by no more than this
 RECONNECT_SECONDS = 1.0
 FORGET_SECONDS = 3600.0
+SWEEP_SECONDS = 300.0
 
 
 class Upkeep:
@@ -56,6 +57,7 @@ class Upkeep:
             repeat(PUMP_SECONDS, self._pump),
             repeat(TICK_SECONDS, self._tick),
             repeat(FORGET_SECONDS, self._forget),
+            repeat(SWEEP_SECONDS, self._sweep),
         ]
         self._loops = [asyncio.create_task(loop) for loop in loops]
         for task in self._loops:
@@ -118,6 +120,12 @@ class Upkeep:
         await events.publish(self.recorder.tick(self.gateway.routes, sent))
         for timeline in await self.recorder.flush():
             await events.publish(request_ended(timeline))
+
+    async def _sweep(self) -> None:
+        for route in list(self.gateway.routes.by_deployment.values()):
+            for endpoint in list(route.endpoints.values()):
+                if endpoint.saves_slots and endpoint.replica in route.balancer.backends:
+                    await self.transfer.sweep(endpoint)
 
     async def _forget(self) -> None:
         try:

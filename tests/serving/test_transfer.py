@@ -137,6 +137,19 @@ async def test_a_host_without_curl_is_served_through_the_gateway(
         bare.destroy()
 
 
+async def test_files_that_a_killed_gateway_left_are_swept(
+    host: SshdHost, identity: SshIdentity, transfer: Transfer, tmp_path: Path
+) -> None:
+    decode = endpoint(2, await registered(host, identity), tmp_path / "slots")
+    old, fresh, foreign = (Path(decode.slot_folder) / name for name in ("old.kv", "fresh.kv", "notes"))
+    for file in (old, fresh, foreign):
+        file.touch()
+    for file in (old, foreign):
+        os.utime(file, (1.0, 1.0))
+    await transfer.sweep(decode)
+    assert sorted(Path(decode.slot_folder).iterdir()) == [fresh, foreign]
+
+
 async def test_a_broken_connection_is_opened_again(
     host: SshdHost, identity: SshIdentity, transfer: Transfer, tmp_path: Path
 ) -> None:
