@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from random import Random
 
 import openai
@@ -328,9 +329,20 @@ async def test_after_a_thousand_mixed_aborts_every_count_is_zero(gateway: Runnin
                 await reader.read()
                 writer.close()
 
+        await asyncio.gather(*(one() for _ in range(50)))
+        await gateway.settled()
+        before = await quiet_figures()
         for _ in range(20):
             first.fault = rng.choice(["", "", "cut", "crash", "hang"])
             await asyncio.gather(*(one() for _ in range(50)))
         first.fault = ""
         await gateway.settled()
         assert not gateway.gateway.clients
+        tasks, files = await quiet_figures()
+        assert tasks <= before[0] + 2 and files <= before[1] + 5
+
+
+async def quiet_figures() -> tuple[int, int]:
+    """Tasks and open files once sockets that are being closed are gone."""
+    await asyncio.sleep(0.5)
+    return len(asyncio.all_tasks()), len(list(Path("/proc/self/fd").iterdir()))

@@ -103,6 +103,21 @@ async def test_texts_are_equal_with_and_without_handover_and_mixed(
     assert plain == {handed}
 
 
+async def test_a_short_follow_up_skips_the_handover_and_reuses_what_the_decode_replica_holds(
+    laboratory: Laboratory, gateway: Running
+) -> None:
+    deployment = await put(laboratory, laboratory.single("prefill", "box-1"), laboratory.single("decode"))
+    await serve(gateway)
+    first = await ask(gateway, deployment)
+    used = (gateway.last.prompt_tokens or 0) + (gateway.last.output_tokens or 0)
+    talk = [*ASK, {"role": "assistant", "content": first}, {"role": "user", "content": "Go on, please."}]
+    options = {"model": deployment.name, "messages": talk, "temperature": 0, "max_tokens": 16}
+    await gateway.openai.chat.completions.create(**options)
+    assert gateway.last.handover is None and gateway.last.prefill is None
+    assert (gateway.last.cached_tokens or 0) >= used - 4
+    assert gateway.mover.moved == 1
+
+
 @pytest.mark.parametrize("breaks", ["deleted", "flipped"])
 async def test_a_lost_or_damaged_slot_file_costs_only_time(
     laboratory: Laboratory, gateway: Running, breaks: str
