@@ -95,7 +95,7 @@ def live() -> dict[str, Any]:
     now = timezone.now()
     latest = TrafficSample.objects.first()
     return {
-        "tiles": tiles(latest, now) if latest else [],
+        "tiles": tiles(latest, now) if latest and Deployment.objects.exists() else [],
         "is_stale": latest is not None and now - latest.at > STALE,
         "sampled_at": latest.at if latest else None,
     }
@@ -151,7 +151,7 @@ def _first_missing() -> NextStep:
     if not Device.objects.exists():
         return NextStep(
             "Add your first device",
-            "Give a host name and an SSH user. Its hardware is read before anything is saved.",
+            "Give a host name and an SSH user. You compare the fingerprint of its key before anything is sent to it.",
             "Add your first device",
             reverse("inventory:device_add"),
             "plus-lg",

@@ -107,11 +107,26 @@ def test_a_silent_gateway_under_a_running_deployment_is_named() -> None:
     assert "The gateway reports nothing" in [item.title for item in home.attention(deployment("running"))]
 
 
+def looked(seconds_ago: float) -> None:
+    at = timezone.now() - timedelta(seconds=seconds_ago)
+    TrafficSample.objects.create(at=at, gateway="g", waiting=3, running=1, slots=4, output_tokens=9)
+
+
 def test_old_numbers_are_called_stale() -> None:
-    TrafficSample.objects.create(
-        at=timezone.now() - timedelta(seconds=60), gateway="g", waiting=3, running=1, slots=4, output_tokens=9
-    )
+    deployment("running")
+    looked(seconds_ago=60)
     assert "Stale" in opened()
+
+
+def test_an_idle_gateway_is_not_called_stale() -> None:
+    deployment("running")
+    looked(seconds_ago=11)
+    assert "Stale" not in opened()
+
+
+def test_a_lab_that_never_served_anything_shows_no_zeros() -> None:
+    looked(seconds_ago=1)
+    assert "in the queue now" not in opened()
 
 
 def test_waiting_times_are_those_of_the_last_quarter_of_an_hour() -> None:
