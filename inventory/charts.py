@@ -9,7 +9,7 @@ from typing import Any
 from inventory.core.link_matrix import outliers
 from inventory.core.model_fit import fit_of
 from inventory.core.model_shape import ModelShape
-from inventory.core.profile import Timing, cell_seconds
+from inventory.core.profile import DECODE, DEEP, Timing, cell_seconds
 from inventory.core.quantities import bandwidth_text, bytes_text, percent_text, seconds_text
 from inventory.models import Device, LanguageModel, Link, Profile
 
@@ -74,23 +74,38 @@ def latency_figure(profile: Profile, phase: str) -> Json:
     data = [_trace(f"Block, {_pool_name(profile)}", sizes, table["gpu_block_seconds"], "var(--decode)")]
     if table["cpu_block_seconds"] is not None:
         data.append(_trace("Block, in RAM", sizes, table["cpu_block_seconds"], "var(--prefill)", dash="dash"))
+    if phase == DECODE and DEEP in profile.tables:
+        deep = profile.tables[DEEP]
+        data.append(
+            _trace(
+                _deep_name(deep), deep["micro_batch"], deep["gpu_block_seconds"], "var(--mixed)", dash="dash"
+            )
+        )
     data.append(_trace("Head", sizes, table["head_seconds"], "var(--ink-3)", dash="dot"))
     return {"data": data, "layout": _axes(title, "Time (ms)")}
+
+
+def _deep_name(deep: Json) -> str:
+    return f"Block, with {deep['context_tokens']:,} tokens in the cache"
 
 
 def latency_table(profile: Profile, phase: str) -> Json:
     table = profile.tables[phase]
     axis, title = AXES[phase]
     second = table["cpu_block_seconds"]
-    columns = [title, f"Block, {_pool_name(profile)}", *(["Block, in RAM"] if second else []), "Head"]
+    deep = profile.tables.get(DEEP) if phase == DECODE else None
+    columns = [title, f"Block, {_pool_name(profile)}", *(["Block, in RAM"] if second else [])]
+    columns += [*([_deep_name(deep)] if deep else []), "Head"]
+    at_depth = dict(zip(deep["micro_batch"], deep["gpu_block_seconds"], strict=True)) if deep else {}
     rows = []
     for index, size in enumerate(table[axis]):
         cells = [
             table["gpu_block_seconds"][index],
             *([second[index]] if second else []),
+            *([at_depth.get(size)] if deep else []),
             table["head_seconds"][index],
         ]
-        rows.append([size, *(seconds_text(value) for value in cells)])
+        rows.append([size, *("–" if value is None else seconds_text(value) for value in cells)])
     return {"columns": columns, "rows": rows}
 
 

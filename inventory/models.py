@@ -9,6 +9,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.vault import EncryptedTextField
+from inventory.core.model_shape import ModelShape
+from inventory.core.profile import DEEP, at_depth
 
 SEEN_RECENTLY = timedelta(seconds=90)
 
@@ -234,5 +236,8 @@ class Profile(models.Model):
     def __str__(self) -> str:
         return f"{self.model} on {self.device}, version {self.version}"
 
-    def to_tables(self) -> dict[str, Any]:
-        return dict(self.tables)
+    def tables_at(self, context_tokens: float) -> dict[str, Any]:
+        """The two tables of a cluster file, with decode steps at caches of `context_tokens`."""
+        shape = ModelShape.from_dict(self.model.shape)
+        deep = shape.cache_read_bytes(self.tables[DEEP]["context_tokens"]) if DEEP in self.tables else 0.0
+        return at_depth(self.tables, shape.cache_read_bytes(context_tokens) / deep if deep else 0.0)

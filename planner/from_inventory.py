@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from inventory.core.model_shape import BlockShape, ModelShape
+from inventory.core.profile import DEEP
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 
 FORMAT = "e2llm-cluster/1"
@@ -16,6 +17,7 @@ WORDS = frozenset({"name", "hardware", "kind", "main_pool"})  # what a device is
 ASSUMED_LINK = {"bytes_per_second": 115e6, "latency_seconds": 0.00035}
 SLOT_OVERHEAD_BYTES = 20_000_000
 HEAVY_RUN = 4  # a stage usually holds a quarter of the blocks or more
+SHORT_CONTEXT_TOKENS = 256  # below, what a step reads of the cache is little beside the weights
 NEVER_MOVED_BYTES = 10**15  # the state of recurrent models: so large that no plan hands it over
 
 
@@ -48,14 +50,17 @@ def cluster_of(
     links, link_note = links_of(devices)
     policy = {**policy, "allow_mixed": policy["allow_mixed"] or not shape.can_hand_over}
     holders = holders_of(model, devices)
+    depth = mean_context_tokens(workload)
     entries = [
-        device_entry(device, profiles[device.pk], shape, has_file=device in holders) for device in devices
+        device_entry(device, profiles[device.pk], shape, depth, has_file=device in holders)
+        for device in devices
     ]
     notes = [
         link_note,
         *file_notes(model, holders, devices),
         *machine_notes(devices),
         *profile_notes(profiles, devices),
+        *depth_notes(profiles, devices, depth),
         *handover_notes(shape),
     ]
     return {
@@ -97,7 +102,11 @@ def device_gap(device: Device, model: LanguageModel, has_profile: bool) -> Missi
 
 
 def current_profiles(model: LanguageModel, devices: Sequence[Device]) -> dict[int, Profile]:
-    rows = Profile.objects.current().filter(model=model, device__in=[device.pk for device in devices])
+    rows = (
+        Profile.objects.current()
+        .select_related("model")
+        .filter(model=model, device__in=[device.pk for device in devices])
+    )
     return {profile.device_id: profile for profile in rows}
 
 
@@ -155,8 +164,18 @@ def heaviest_mean(sizes: Sequence[int]) -> int:
     return ceil(max(sum(sizes[start : start + run]) for start in range(len(sizes) - run + 1)) / run)
 
 
-def device_entry(device: Device, profile: Profile, shape: ModelShape, *, has_file: bool) -> dict[str, Any]:
-    """One device of the file; the compute buffer is taken off its memory, as the file has no field for it."""
+def mean_context_tokens(workload: dict[str, Any]) -> float:
+    """What a request's cache holds on average while it is decoded."""
+    return float(workload["input_tokens"] + workload["output_tokens"] / 2)
+
+
+def device_entry(
+    device: Device, profile: Profile, shape: ModelShape, context_tokens: float, *, has_file: bool
+) -> dict[str, Any]:
+    """One device of the file, whose decode steps are those at `context_tokens`.
+
+    The compute buffer is taken off its memory, as the file has no field for it.
+    """
     assert device.gpu_usable_bytes is not None, "device_gap has checked it"
     return {
         "name": device.name,
@@ -165,7 +184,7 @@ def device_entry(device: Device, profile: Profile, shape: ModelShape, *, has_fil
         "ram_usable_bytes": device.ram_usable_bytes or 0,
         "main_pool": device.main_pool,
         "can_be_master": has_file and bool(device.llama.get("server_path")),
-        **profile.to_tables(),
+        **profile.tables_at(context_tokens),
     }
 
 
@@ -240,6 +259,15 @@ def machine_notes(devices: Sequence[Device]) -> list[str]:
 def profile_notes(profiles: dict[int, Profile], devices: Sequence[Device]) -> list[str]:
     stale = [(device, profiles[device.pk]) for device in devices if profiles[device.pk].stale_reason]
     return [f"The profile of {device} is stale: {profile.stale_reason}." for device, profile in stale]
+
+
+def depth_notes(profiles: dict[int, Profile], devices: Sequence[Device], context_tokens: float) -> list[str]:
+    """Which profiles know nothing of long contexts, where that matters."""
+    shallow = [device.name for device in devices if DEEP not in profiles[device.pk].tables]
+    if not shallow or context_tokens < SHORT_CONTEXT_TOKENS:
+        return []
+    names = ", ".join(shallow)
+    return [f"Timed at short contexts only, so steps at {context_tokens:.0f} tokens may be slower: {names}."]
 
 
 def handover_notes(shape: ModelShape) -> list[str]:

@@ -98,6 +98,13 @@ class ModelShape:
     def kv_bytes_per_token(self) -> int:
         return sum(block.kv_bytes_per_token for block in self.blocks)
 
+    def cache_read_bytes(self, context_tokens: float) -> float:
+        """What one more token reads of a cache with that many tokens; windows keep it bounded."""
+        return sum(
+            block.kv_bytes_per_token * min(context_tokens, block.window_tokens or context_tokens)
+            for block in self.blocks
+        )
+
     def handover_bytes_per_token(self) -> int:
         """Bytes a hand-over moves for one more token of prompt once every window is full."""
         return sum(block.kv_bytes_per_token for block in self.blocks if block.window_tokens is None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-DECODE, PREFILL = "decode", "prefill"
+DECODE, PREFILL, DEEP = "decode", "prefill", "deep_decode"
 SMALLEST_SECONDS = 1e-7
 NOISY_SPREAD = 1.5
 POOL_WORDS = {"gpu": "main pool", "cpu": "second pool"}
@@ -24,7 +24,10 @@ class ProfileError(Exception):
 
 @dataclass(frozen=True)
 class Timing:
-    """One measurement: `size` is the micro-batch of a decode step or the length of a prompt."""
+    """One measurement: `size` is the micro-batch of a decode step or the length of a prompt.
+
+    `context_tokens` is what every sequence of a deep decode step already holds.
+    """
 
     phase: str
     pool: str
@@ -32,6 +35,7 @@ class Timing:
     size: int
     seconds: float
     round: int = 0
+    context_tokens: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -63,7 +67,43 @@ def fit(timings: Sequence[Timing], head_blocks: float) -> Fitted:
         DECODE: {"micro_batch": decode["sizes"], **decode["columns"]},
         PREFILL: {"tokens": prefill["sizes"], **prefill["columns"]},
     }
-    return Fitted(tables, max(decode["residual"], prefill["residual"]), tuple(_noisy(timings)))
+    residual = max(decode["residual"], prefill["residual"])
+    contexts = {timing.context_tokens for timing in timings if timing.phase == DEEP}
+    assert len(contexts) < 2, "a grid has one deep context"
+    if contexts:
+        deep = _phase(timings, DEEP, head_blocks)
+        blocks = {name: seconds for name, seconds in deep["columns"].items() if name != "head_seconds"}
+        tables[DEEP] = {"context_tokens": contexts.pop(), "micro_batch": deep["sizes"], **blocks}
+        residual = max(residual, deep["residual"])
+    return Fitted(tables, residual, tuple(_noisy(timings)))
+
+
+def at_depth(tables: dict[str, Any], share: float) -> dict[str, Any]:
+    """The tables of a cluster file when a token reads `share` of the cache that the deep timings read."""
+    plain = {DECODE: tables[DECODE], PREFILL: tables[PREFILL]}
+    if DEEP not in tables:
+        return plain
+    decode, deep = tables[DECODE], tables[DEEP]
+    columns = {
+        name: _with_cache(decode["micro_batch"], decode[name], deep["micro_batch"], deep[name], share)
+        for name in ("gpu_block_seconds", "cpu_block_seconds")
+        if decode[name] is not None
+    }
+    return plain | {DECODE: {**decode, **columns}}
+
+
+def _with_cache(
+    sizes: Sequence[int],
+    seconds: Sequence[float],
+    deep_sizes: Sequence[int],
+    deep_seconds: Sequence[float],
+    share: float,
+) -> list[float]:
+    """Every sequence of a batch reads a cache of its own, so what a full cache adds grows with the batch."""
+    extra = np.maximum(np.array(deep_seconds) - np.interp(deep_sizes, sizes, seconds), 0.0)
+    added = np.interp(sizes, [0, *deep_sizes], [0.0, *extra])
+    past = np.maximum(np.array(sizes) / deep_sizes[-1], 1.0)
+    return [float(f"{value:.6g}") for value in np.array(seconds) + share * added * past]
 
 
 def predict(table: dict[str, Any], axis: str, index: int, blocks: int) -> float:
@@ -153,7 +193,8 @@ def _noisy(timings: Iterable[Timing]) -> list[str]:
     for timing in timings:
         grouped[timing.phase, timing.pool, timing.size, timing.blocks].append(timing.seconds)
     return [
-        f"{phase} of {size} with {blocks} blocks ({POOL_WORDS[pool]}): {max(values) / min(values):.1f} times apart"
+        f"{phase.replace('_', ' ')} of {size} with {blocks} blocks ({POOL_WORDS[pool]}): "
+        f"{max(values) / min(values):.1f} times apart"
         for (phase, pool, size, blocks), values in sorted(grouped.items())
         if len(values) > 1 and max(values) / min(values) > NOISY_SPREAD
     ]

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from inventory.core.profile import Timing
+from inventory.core.profile import DECODE, DEEP, PREFILL, Timing
 from inventory.core.slices import SlicePlan, joined_ranges
 from inventory.profiling.settings import Grid
 from inventory.remote import Connection, RemoteError
@@ -19,6 +19,7 @@ from inventory.upstream import Health, LlamaServer, UpstreamError, open_server
 START_SECONDS = 120.0
 CALL_SECONDS = 300.0
 FIRST_TOKEN = 100
+SHALLOW_TOKENS = 16
 SPARSE_PROGRAM = 'dd if=/dev/zero of="$1" bs=1 count=0 seek="$2" 2>/dev/null'
 COPY_PROGRAM = r"""
 from=$1; to=$2; shift 2
@@ -141,7 +142,12 @@ async def time_round(station: Station, grid: Grid, number: int, done: Callable[[
     """Every cell of the grid once on one server."""
     found = []
     for batch in grid.micro_batches:
-        found.append(await _decode(station, grid, batch, number))
+        steps = await _decode_steps(station, batch, SHALLOW_TOKENS, grid.decode_tokens)
+        found.append(Timing(DECODE, station.pool, station.blocks, batch, steps, number))
+        done()
+    for batch in grid.deep_micro_batches:
+        steps = await _decode_steps(station, batch, grid.deep_tokens, grid.decode_tokens)
+        found.append(Timing(DEEP, station.pool, station.blocks, batch, steps, number, grid.deep_tokens))
         done()
     for length in grid.prompts:
         found.append(await _prefill(station, length, number))
@@ -161,22 +167,24 @@ async def _prefill(station: Station, length: int, number: int) -> Timing:
         raise UpstreamError(
             f"{timings.prompt_tokens} of {length} prompt tokens were processed: the rest was cached"
         )
-    return Timing("prefill", station.pool, station.blocks, length, timings.prompt_seconds, number)
+    return Timing(PREFILL, station.pool, station.blocks, length, timings.prompt_seconds, number)
 
 
-async def _decode(station: Station, grid: Grid, batch: int, number: int) -> Timing:
+async def _decode_steps(station: Station, batch: int, context_tokens: int, count: int) -> float:
     """Lower quartile of the steps while `batch` slots decode together: what else runs there only adds time."""
-    prompts = [[_token(station, slot * 31 + index) for index in range(16)] for slot in range(batch)]
+    prompts = [
+        [_token(station, slot * 31 + index) for index in range(context_tokens)] for slot in range(batch)
+    ]
     for slot, prompt in enumerate(prompts):
         await station.server.prefill(prompt, slot, keep=True, timeout_seconds=CALL_SECONDS)
     calls = (
-        station.server.decode_step_seconds(prompt, slot, grid.decode_tokens, timeout_seconds=CALL_SECONDS)
+        station.server.decode_step_seconds(prompt, slot, count, timeout_seconds=CALL_SECONDS)
         for slot, prompt in enumerate(prompts)
     )
     steps = [step for slot_steps in await asyncio.gather(*calls) for step in _together(slot_steps)]
     if not steps:
         raise UpstreamError(f"no decode step was timed with {batch} slots")
-    return Timing("decode", station.pool, station.blocks, batch, sorted(steps)[len(steps) // 4], number)
+    return sorted(steps)[len(steps) // 4]
 
 
 def _together(steps: list[float]) -> list[float]:

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from inventory.core.gguf import GgufError
 from inventory.core.model_shape import ModelShape
-from inventory.core.profile import Timing, cell_seconds
+from inventory.core.profile import DECODE, DEEP, PREFILL, Timing, cell_seconds
 from inventory.core.slices import SlicePlan, first_blocks, plan_slice, slice_depths, write_slice
 from inventory.library import Inspected
 from inventory.models import Device
@@ -49,6 +49,7 @@ class Material:
 
 async def time_device(device: Device, material: Material, grid: Grid, report: Report) -> list[Timing]:
     """Every timing of the grid; the host is left as it was found, also after an error or a cancel."""
+    grid = grid.within(material.shape.context_train)
     async with connect(device) as connection:
         folder = await make_folder(connection, device.hardware["home"])
         try:
@@ -124,7 +125,7 @@ async def _rounds(ready: list[Station], grid: Grid, report: Report) -> list[Timi
         await warm_up(station, grid)
     timings: list[Timing] = []
     began = perf_counter()
-    cells = len(ready) * (len(grid.micro_batches) + len(grid.prompts))
+    cells = len(ready) * grid.cells
     done_cells = 0
 
     def done() -> None:
@@ -152,7 +153,7 @@ def _agrees(timings: list[Timing], wanted_spread: float) -> bool:
     pools = {timing.pool for timing in timings}
     distances = []
     for pool in pools:
-        for phase in ("decode", "prefill"):
+        for phase in (DECODE, DEEP, PREFILL):
             chosen = [timing for timing in timings if timing.pool == pool and timing.phase == phase]
             middle = cell_seconds(chosen)
             distances += [abs(t.seconds / middle[t.size, t.blocks] - 1) for t in chosen]

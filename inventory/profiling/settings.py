@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+SHALLOWEST_DEEP_TOKENS = 256
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Depths in blocks, micro-batches of decode and prompt lengths; rounds go on until they agree or time is up."""
+    """Depths in blocks, micro-batches of decode and prompt lengths; rounds go on until they agree or time is up.
+
+    Decode steps are timed with nearly empty caches, and those of `deep_micro_batches` with `deep_tokens` in each.
+    """
 
     depths: tuple[int, ...]
     micro_batches: tuple[int, ...]
@@ -17,16 +22,31 @@ class Grid:
     max_rounds: int
     budget_seconds: float
     wanted_spread: float = 0.08
+    deep_micro_batches: tuple[int, ...] = ()
+    deep_tokens: int = 0
 
     @property
     def slots(self) -> int:
         return max(self.micro_batches)
 
     @property
+    def cells(self) -> int:
+        return len(self.micro_batches) + len(self.deep_micro_batches) + len(self.prompts)
+
+    @property
     def context_tokens(self) -> int:
-        """Of one server in all: the longest prompt beside every slot's few decoded tokens."""
-        needed = max(self.prompts) + self.slots * (self.decode_tokens + 64)
+        """Of one server in all: the longest prompt beside every slot's full cache and few decoded tokens."""
+        full = max(self.deep_micro_batches, default=0) * self.deep_tokens
+        needed = max(self.prompts) + full + self.slots * (self.decode_tokens + 64)
         return -(-needed // 256) * 256
+
+    def within(self, context_train: int) -> Grid:
+        """The grid without caches deeper than half of what the model was trained for."""
+        if not context_train or self.deep_tokens <= context_train // 2:
+            return self
+        if context_train // 2 < SHALLOWEST_DEEP_TOKENS:
+            return replace(self, deep_micro_batches=(), deep_tokens=0)
+        return replace(self, deep_tokens=context_train // 2)
 
 
 QUICK = Grid(
@@ -37,6 +57,8 @@ QUICK = Grid(
     min_rounds=3,
     max_rounds=5,
     budget_seconds=6.0,
+    deep_micro_batches=(1,),
+    deep_tokens=1024,
 )
 THOROUGH = Grid(
     depths=(2, 6, 10),
@@ -46,4 +68,6 @@ THOROUGH = Grid(
     min_rounds=5,
     max_rounds=12,
     budget_seconds=90.0,
+    deep_micro_batches=(1, 4),
+    deep_tokens=1024,
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.core.profile import ProfileError, Timing, fit
+from inventory.core.profile import DEEP, ProfileError, Timing, at_depth, fit
 
 
 def timings(
@@ -40,6 +40,25 @@ def test_block_and_head_are_told_apart() -> None:
 def test_a_second_pool_has_its_own_blocks() -> None:
     fitted = fit([*timings(), *timings(block=0.02, pool="cpu")], head_blocks=3.0)
     assert fitted.tables["decode"]["cpu_block_seconds"][0] == pytest.approx(0.02, rel=1e-3)
+
+
+def test_decode_steps_grow_with_what_they_read_of_the_cache() -> None:
+    deep = [
+        Timing(DEEP, "gpu", depth, 2, 0.010 + depth * (0.004 * 2**0.5 + 0.002), context_tokens=1000)
+        for depth in (2, 6)
+    ]
+    tables = fit([*timings(), *deep], 1.0).tables
+    assert tables[DEEP]["context_tokens"] == 1000
+    empty, half = at_depth(tables, 0.0), at_depth(tables, 0.5)
+    assert empty["decode"] == tables["decode"] and DEEP not in half
+    added = [
+        late - early
+        for late, early in zip(
+            half["decode"]["gpu_block_seconds"], empty["decode"]["gpu_block_seconds"], strict=True
+        )
+    ]
+    assert added == pytest.approx([0.0005, 0.001, 0.002], rel=0.01), "1, 2 and 4 caches of half the depth"
+    assert half["prefill"] == tables["prefill"]
 
 
 def test_one_slow_round_does_not_move_the_fit_but_is_named() -> None:

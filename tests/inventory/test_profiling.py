@@ -14,6 +14,7 @@ from benchmarks.loadable_models import MIXTURE
 from demo.hosts import DemoHost
 from inventory import library, profiling, remote, runner, services
 from inventory.core.model_shape import ModelShape
+from inventory.core.profile import DEEP
 from inventory.models import Device, LanguageModel, Profile
 from inventory.profiling.bench import Bench, Launch, make_folder, running
 from inventory.profiling.launches import benches, launches_for
@@ -27,7 +28,7 @@ from tests.inventory.conftest import MakeProgress, register
 from tests.inventory.test_whole_path import left_behind
 
 pytestmark = pytest.mark.django_db(transaction=True)
-SHORT = replace(QUICK, micro_batches=(1, 2), prompts=(32, 64), min_rounds=1, max_rounds=1)
+SHORT = replace(QUICK, micro_batches=(1, 2), prompts=(32, 64), min_rounds=1, max_rounds=1, deep_tokens=256)
 
 
 @pytest.fixture
@@ -50,6 +51,7 @@ def test_a_device_without_the_file_is_timed_too(
     made = profiling.profile(devices, model, make_progress(), grid=SHORT)
     assert [profile.device for profile in made] == devices
     assert left_behind(lab) == []
+    assert made[0].tables[DEEP]["context_tokens"] == 256
     again = profiling.profile(devices[:1], model, make_progress(), grid=SHORT)
     assert again[0].version == 2
     assert Profile.objects.current().count() == 2
@@ -68,6 +70,12 @@ def test_experts_are_timed_with_real_weights_cut_on_the_host(
     with pytest.raises(JobFailed, match="does not hold the file"):
         profiling.profile(devices[1:], model, make_progress(), grid=SHORT)
     assert left_behind(lab) == []
+
+
+def test_no_cache_is_deeper_than_half_of_what_the_model_was_trained_for() -> None:
+    assert QUICK.within(8192) == QUICK
+    assert QUICK.within(1024).deep_tokens == 512
+    assert QUICK.within(256).deep_micro_batches == ()
 
 
 def test_one_machine_is_timed_once_when_that_is_asked_for(

@@ -59,6 +59,21 @@ def test_the_logits_buffer_is_a_row_for_each_of_the_most_slots(
     assert entry["logits_buffer_bytes"] == POLICY["max_slots"] * shape().vocabulary * 4
 
 
+def test_decode_steps_are_those_at_the_workloads_mean_context(
+    model: LanguageModel, devices: list[Device]
+) -> None:
+    made = Profile.objects.get(device=devices[0])
+    plain = made.tables["decode"]["gpu_block_seconds"]
+    deep = {"context_tokens": 1000, "micro_batch": [1], "gpu_block_seconds": [plain[0] + 1.0]}
+    made.tables["deep_decode"] = deep | {"cpu_block_seconds": [made.tables["decode"]["cpu_block_seconds"][0]]}
+    made.save()
+    entry = lab(model, devices)["devices"][0]
+    assert entry["decode"]["gpu_block_seconds"][0] == pytest.approx(plain[0] + 0.125, rel=1e-3), (
+        "100 + 50 / 2 tokens"
+    )
+    assert "deep_decode" not in entry
+
+
 @pytest.mark.parametrize(
     ("hardware", "pool"),
     [
