@@ -10,7 +10,7 @@ from serving.core.commands import ProcessCommand
 from serving.processes import programs
 from serving.processes.observe import answers, run_program
 
-PATIENCE_STEPS = 25  # of 0.2 s, before each harder signal
+PATIENCE_SECONDS = 5  # before each harder signal
 STOP_TIMEOUT_SECONDS = 40.0
 
 
@@ -82,13 +82,13 @@ async def stop(
     marker: str,
     run_folder: str,
     slot_folder: str,
-    patience_steps: int = PATIENCE_STEPS,
+    patience_seconds: int = PATIENCE_SECONDS,
 ) -> bool:
     """End every process with this marker and remove its folders; whether one was running.
 
     The marker is random and stands in the process's own environment, so nothing else is touched.
     """
-    args = [marker, run_folder, slot_folder, str(patience_steps)]
+    args = [marker, run_folder, slot_folder, str(patience_seconds)]
     found = dict(answers(await run_program(connection, programs.STOP, args, STOP_TIMEOUT_SECONDS)))
     if "stopped" not in found:
         raise RemoteError(

@@ -41,12 +41,13 @@ resident_kilobytes() {
   else ps -o rss= -p "$1" 2>/dev/null | tr -d ' '; fi
 }
 marked_pids() {
+  mark=E2LLM_MARKER=${1:-e2llm-}
   if [ "$os" = Linux ]; then
-    grep -lasF 'E2LLM_MARKER=e2llm-' /proc/[0-9]*/environ 2>/dev/null | sed 's|/proc/\([0-9]*\)/.*|\1|'
-  else ps -axEww -o pid=,command= | awk '/E2LLM_MARKER=e2llm-/ {print $1}'; fi
+    grep -lasF "$mark" /proc/[0-9]*/environ 2>/dev/null | sed 's|/proc/\([0-9]*\)/.*|\1|'
+  else ps -axEww -o pid=,command= | awk -v mark="$mark" 'index($0, mark) {print $1}'; fi
 }
 pids_of() {
-  for candidate in $(marked_pids); do
+  for candidate in $(marked_pids "$1"); do
     [ "$(marker_of "$candidate")" = "$1" ] && [ -n "$(started "$candidate")" ] && printf '%s ' "$candidate"
   done
 }
@@ -140,7 +141,7 @@ say boot "$(boot_id)"
 """
 )
 
-# Arguments: marker, run folder, slot folder, waits of 0.2 s before each harder signal.
+# Arguments: marker, run folder, slot folder, seconds before each harder signal (by the clock: a busy host is slow).
 # A server that waits for a frozen RPC worker ignores the first TERM and obeys the second.
 STOP = (
     TOOLS
@@ -157,10 +158,11 @@ left=$(pids_of "$marker")
 for signal in TERM TERM KILL; do
   [ -n "$left" ] || break
   signal_all "$signal" "$left"
-  tries=0
-  while [ "$tries" -lt "$patience" ]; do
-    left=$(pids_of "$marker"); [ -n "$left" ] || break
-    sleep 0.2; tries=$((tries + 1))
+  deadline=$(($(date +%s) + patience))
+  while :; do
+    left=$(pids_of "$marker")
+    [ -n "$left" ] && [ "$(date +%s)" -lt "$deadline" ] || break
+    sleep 0.2
   done
 done
 if [ -n "$left" ]; then say left "$left"; else
