@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,9 +75,11 @@ class Site:
         assert found is not None, self.output
         return found[1]
 
-    def try_start(self) -> subprocess.CompletedProcess[str]:
+    def try_start(self, changes: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Start where that is expected to fail; `changes` are of the environment."""
+        environment = {**self.environment, **(changes or {})}
         return subprocess.run(
-            self.argv, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=START_SECONDS
+            self.argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=START_SECONDS
         )
 
     def interrupt(self) -> int:

@@ -1,16 +1,18 @@
 """`up --demo` as a newcomer starts it, stopped and started again."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from demo import llamacpp
 from demo.hosts import DemoHost
 from tests.conftest import wait_until
 from tests.e2e import traces
 from tests.e2e.conftest import demo_has_ended
 from tests.e2e.visitor import Visitor, words
-from tests.running_site import Site
+from tests.running_site import Site, free_port
 
 pytestmark = pytest.mark.whole
 LAST_LINE = "| playground answers\n"
@@ -56,3 +58,23 @@ def said(site: Site, visitor: Visitor, question: str) -> str:
 def piece(line: str) -> str:
     event: dict[str, Any] = json.loads(line.removeprefix("data: "))
     return "".join(choice["delta"].get("content") or "" for choice in event.get("choices", []))
+
+
+def test_without_a_llama_that_runs_here_the_start_ends_and_names_every_way(tmp_path: Path) -> None:
+    """A processor that the ready build is too new for, on a machine without compilers."""
+    site = Site(tmp_path / "site", free_port(), free_port(), ("--demo",))
+    for name in ("llama-server", "ggml-rpc-server"):
+        program = site.data / "demo" / "llama.cpp" / f"packaged-{llamacpp.PACKAGE.version}" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("#!/bin/sh\nkill -ILL $$\n")
+        program.chmod(0o755)
+    refused = site.try_start({"PATH": str(tmp_path)})
+    assert refused.returncode == 1
+    for part in (
+        "demo cannot work here",
+        "PATH has no llama-server",
+        "newer processor",
+        "cmake and g++",
+        "Remedy",
+    ):
+        assert part in refused.stderr, refused.stdout + refused.stderr
