@@ -35,15 +35,15 @@ def stage_rows(plan: Json, cluster: Json | None = None) -> list[Json]:
 
 
 def spans(n_stages: list[int]) -> list[int]:
-    """Columns of six that each replica takes: those of one stage share a row by threes and twos, or with one of two."""
+    """Columns of six that each replica takes: those of one or two stages share a row with neighbours."""
     found: list[int] = []
-    for is_single, group in groupby(n_stages, lambda number: number == 1):
+    for number, group in groupby(n_stages):
         length = len(list(group))
-        if not is_single or length == 1:
-            found += [6] * length
-            continue
-        pairs = (length % 3 * 2) % 3
-        found += [2] * (length - 2 * pairs) + [3] * (2 * pairs)
+        in_threes = length // 3 * 3 if number == 1 else 0
+        if length % 3 == 1 and in_threes:
+            in_threes -= 3  # four in two pairs, not three and one
+        in_pairs = (length - in_threes) // 2 * 2 if number <= 2 else 0
+        found += [2] * in_threes + [3] * in_pairs + [6] * (length - in_threes - in_pairs)
     for left in range(len(found) - 1):
         both = slice(left, left + 2)
         if found[both] == [6, 6] and sorted(n_stages[both]) == [1, 2]:

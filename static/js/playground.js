@@ -131,6 +131,7 @@ form.addEventListener("submit", (event) => {
   if (!content || running) return;
   input.value = "";
   messages.push({ role: "user", content });
+  form.closest(".chat").scrollIntoView({ block: "nearest" });
   startAnswer();
 });
 input.addEventListener("keydown", (event) => {

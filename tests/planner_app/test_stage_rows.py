@@ -104,3 +104,8 @@ def test_a_lone_stage_stands_beside_a_pair() -> None:
     assert spans([1, 2]) == [2, 4]
     assert spans([2, 1, 2]) == [4, 2, 6]
     assert spans([1, 1, 2]) == [3, 3, 6]
+
+
+def test_pairs_stand_side_by_side() -> None:
+    assert spans([2, 2, 2]) == [3, 3, 6]
+    assert spans([3, 2, 2, 1]) == [6, 3, 3, 6]
