@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,10 @@ def attempts(job: Job) -> int:
     return Job.objects.values_list("attempts", flat=True).get(pk=job.pk)
 
 
+def has_tried(job: Job, tries: int) -> bool:
+    return attempts(job) == tries
+
+
 def state(job: Job) -> str:
     return Job.objects.values_list("state", flat=True).get(pk=job.pk)
 
@@ -55,7 +60,7 @@ def test_job_that_kills_its_worker_ends_after_three_tries_and_others_go_on(
     (tmp_path / "end").touch()
     poison = services.start(KILLS_ITS_WORKER, {}, None, label="Poison")
     for tries in (1, 2, 3):
-        wait_until(lambda tries=tries: attempts(poison) == tries, f"try {tries}", seconds=60)
+        wait_until(partial(has_tried, poison, tries), f"try {tries}", seconds=60)
         Job.objects.filter(pk=poison.pk).update(heartbeat_at=timezone.now() - timedelta(minutes=1))
         services.reap()
     poison.refresh_from_db()
@@ -147,7 +152,8 @@ def test_stalled_redis_holds_up_neither_a_form_nor_a_heartbeat(own_valkey: subpr
     def work(progress: Progress) -> None:
         progress.log("first")
         before = Job.objects.get(pk=job.pk).heartbeat_at
-        wait_until(lambda: Job.objects.get(pk=job.pk).heartbeat_at > before, "a heartbeat", seconds=12)
+        later = Job.objects.filter(pk=job.pk, heartbeat_at__gt=before)
+        wait_until(later.exists, "a heartbeat", seconds=12)
 
     runner.execute(job.pk, work)
     assert (state(waiting), state(job)) == (State.CANCELLED, State.SUCCEEDED)
