@@ -1,6 +1,6 @@
 from django.urls import path
 
-from serving.views import deployments, launches, orphans, playground, traffic
+from serving.views import deployments, launches, orphans, playground, recalibration, traffic
 
 app_name = "serving"
 urlpatterns = [
@@ -13,6 +13,8 @@ urlpatterns = [
     path("deployments/<int:deployment_id>/stop/", deployments.stop, name="stop"),
     path("deployments/<int:deployment_id>/again/", deployments.again, name="again"),
     path("deployments/<int:deployment_id>/roll-back/", deployments.roll_back, name="roll_back"),
+    path("deployments/<int:deployment_id>/recalibrate/", recalibration.index, name="recalibrate"),
+    path("deployments/<int:deployment_id>/recalibrate/make/", recalibration.make, name="recalibrate_make"),
     path("replicas/<int:replica_id>/restart/", deployments.restart, name="restart"),
     path("processes/<int:process_id>/log/", deployments.log, name="log"),
     path("launches/new/", launches.new, name="launch_new"),

@@ -6,7 +6,7 @@ For each batch size or prompt length the time of a slice of n blocks is a + b n;
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -90,6 +90,19 @@ def at_depth(tables: dict[str, Any], share: float) -> dict[str, Any]:
         if decode[name] is not None
     }
     return plain | {DECODE: {**decode, **columns}}
+
+
+def scaled(tables: dict[str, Any], factors: Mapping[str, float]) -> dict[str, Any]:
+    """The tables with all seconds of a phase multiplied; deep decode steps go with the others."""
+    return {
+        phase: {
+            name: [float(f"{value * factors.get(phase.removeprefix('deep_'), 1.0):.6g}") for value in column]
+            if column is not None and name.endswith("_seconds")
+            else column
+            for name, column in table.items()
+        }
+        for phase, table in tables.items()
+    }
 
 
 def _with_cache(

@@ -18,7 +18,7 @@ from inventory import library
 from inventory.core.gguf import GgufError
 from inventory.core.hardware import spare_threads
 from inventory.core.model_shape import ModelShape
-from inventory.core.profile import ProfileError, Timing, fit
+from inventory.core.profile import ProfileError, Timing, fit, scaled
 from inventory.models import Device, LanguageModel, ModelFile, Profile
 from inventory.profiling.device import Material, time_device
 from inventory.profiling.settings import QUICK, Grid
@@ -86,6 +86,17 @@ def save(device: Device, model: LanguageModel, timings: list[Timing]) -> Profile
     made_under = conditions(device) | {"noisy": list(fitted.noisy)}
     samples = [timing.to_dict() for timing in timings]
     return _store(device, model, fitted.tables, samples, fitted.residual, made_under)
+
+
+def recalibrate(made: Profile, factors: dict[str, float], source: dict[str, Any]) -> Profile:
+    """A new version with the seconds of each phase multiplied; it keeps the timings, `source` says why it differs."""
+    made_under = made.made_under | {"recalibrated": source | {"from_version": made.version}}
+    new = _store(
+        made.device, made.model, scaled(made.tables, factors), made.samples, made.residual, made_under
+    )
+    new.stale_reason = made.stale_reason
+    new.save(update_fields=["stale_reason"])
+    return new
 
 
 def conditions(device: Device) -> dict[str, Any]:

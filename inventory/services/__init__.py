@@ -1,5 +1,6 @@
 """What people and other apps ask of the inventory, by subject."""
 
+from inventory.profiling import recalibrate
 from inventory.remote import HostKey
 from inventory.remote import host_key as read_host_key
 from inventory.services.devices import (
@@ -32,6 +33,7 @@ __all__ = [
     "override_memory",
     "register_device",
     "read_host_key",
+    "recalibrate",
     "register_local",
     "removal_effects",
     "remove_device",
