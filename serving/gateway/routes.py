@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
@@ -127,9 +126,6 @@ class Routes:
         return route
 
 
-LoadWanted = Callable[[], list[Wanted]]
-
-
 def load_wanted() -> list[Wanted]:
     """Every deployment that people want running, with the replicas that are ready."""
     deployments = Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING).exclude(
@@ -142,12 +138,16 @@ def load_wanted() -> list[Wanted]:
             created=int(deployment.created_at.timestamp()),
             context_tokens=deployment.context_tokens,
             handover=deployment.handover_on and deployment.plan["mode"] == "disaggregated",
-            endpoints=tuple(
-                endpoint(replica) for replica in deployment.replicas.filter(state=Replica.States.READY)
-            ),
+            endpoints=tuple(endpoint(replica) for replica in ready_replicas(deployment)),
         )
         for deployment in deployments
     ]
+
+
+def ready_replicas(deployment: Deployment) -> list[Replica]:
+    """Those that can be reached; a row that is not whole must not stop the other deployments."""
+    ready = deployment.replicas.filter(state=Replica.States.READY, host__isnull=False, port__isnull=False)
+    return list(ready.filter(processes__kind=ManagedProcess.Kinds.MASTER).distinct())
 
 
 def endpoint(replica: Replica) -> Endpoint:
