@@ -13,6 +13,7 @@ from inventory.core.model_shape import ModelShape
 from inventory.core.profile import DEEP, at_depth
 
 SEEN_RECENTLY = timedelta(seconds=90)
+RUNNING_STATES = ("started", "ready")  # of processes; the app that runs them hangs them on a device
 
 
 class SshIdentity(models.Model):
@@ -34,6 +35,10 @@ class DeviceQuerySet(models.QuerySet["Device"]):
     def usable(self) -> Self:
         """Devices that a plan may use: probed, with llama.cpp, not in maintenance."""
         return self.filter(in_maintenance=False, probed_at__isnull=False).exclude(llama={})
+
+    def in_use(self) -> Self:
+        """Devices on which something of ours runs now."""
+        return self.filter(processes__state__in=RUNNING_STATES).distinct()
 
 
 class Device(models.Model):

@@ -20,11 +20,21 @@ from inventory.services.registration import (
     look_up_all,
     register_device,
 )
-from inventory.services.work import heartbeat, start_copy, start_links, start_probe, start_profile, start_scan
+from inventory.services.work import (
+    WouldDisturb,
+    heartbeat,
+    serving_now,
+    start_copy,
+    start_links,
+    start_probe,
+    start_profile,
+    start_scan,
+)
 
 __all__ = [
     "HostKey",
     "NewDevice",
+    "WouldDisturb",
     "confirm_host_key",
     "default_identity",
     "heartbeat",
@@ -37,6 +47,7 @@ __all__ = [
     "register_local",
     "removal_effects",
     "remove_device",
+    "serving_now",
     "set_maintenance",
     "settle",
     "start_copy",

@@ -12,7 +12,7 @@ from django.db.models.deletion import Collector
 from accounts.models import User
 from accounts.services import audit
 from inventory.core.hardware import usable_memory
-from inventory.models import Device
+from inventory.models import RUNNING_STATES, Device
 from inventory.remote import host_key as read_host_key
 from inventory.services.registration import CannotRegister
 
@@ -107,7 +107,7 @@ def remove_device(device: Device, user: User | None) -> None:
 
 def _running(device: Device) -> Sequence[str]:
     """Processes of ours on it; the app that knows them hangs them on the device under `processes`."""
-    running = Device.objects.filter(pk=device.pk, processes__state__in=["started", "ready"]).count()
+    running = Device.objects.filter(pk=device.pk, processes__state__in=RUNNING_STATES).count()
     return [f"{running} running process{'es' if running > 1 else ''} of ours"] if running else []
 
 

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from accounts.models import User
 from inventory import runner
-from inventory.models import Device, LanguageModel
+from inventory.models import RUNNING_STATES, Device, LanguageModel
 from jobs import services as jobs
 from jobs.models import Job
+
+
+class WouldDisturb(Exception):
+    """Some of the devices serve now; the text names them and what they serve."""
+
+
+def serving_now(devices: Sequence[Device]) -> str:
+    """Which of the devices serve which deployment, in a sentence; empty when none does."""
+    busy = Device.objects.in_use().filter(pk__in=[device.pk for device in devices])
+    names: dict[str, list[str]] = defaultdict(list)
+    for device in busy.prefetch_related("processes__replica__deployment"):
+        running = [one for one in device.processes.all() if one.state in RUNNING_STATES]
+        for deployment in dict.fromkeys(str(one.replica.deployment) for one in running):
+            names[deployment].append(device.name)
+    return " ".join(
+        f"{', '.join(found)} {'serves' if len(found) == 1 else 'serve'} {deployment} now."
+        for deployment, found in names.items()
+    )
+
+
+def refuse_to_disturb(devices: Sequence[Device]) -> None:
+    text = serving_now(devices)
+    if text:
+        raise WouldDisturb(
+            f"{text} Measuring there makes its answers slower and the measurement wrong. "
+            "Leave these devices out, stop the deployment first, or say that you want it anyway."
+        )
 
 
 def start_probe(device: Device, user: User | None) -> Job:
@@ -18,7 +46,10 @@ def start_probe(device: Device, user: User | None) -> Job:
     )
 
 
-def start_links(devices: Sequence[Device], user: User | None) -> Job:
+def start_links(devices: Sequence[Device], user: User | None, *, anyway: bool = False) -> Job:
+    """WouldDisturb while a device serves, unless the person wants it anyway."""
+    if not anyway:
+        refuse_to_disturb(devices)
     params = {"devices": [device.pk for device in devices]}
     label = f"Measure the links between {len(devices)} devices"
     return jobs.start("inventory.measure_links", params, user, label=label, subject="links")
@@ -36,8 +67,16 @@ def start_copy(model: LanguageModel, device: Device, user: User | None) -> Job:
 
 
 def start_profile(
-    devices: Sequence[Device], model: LanguageModel, user: User | None, *, thorough: bool
+    devices: Sequence[Device],
+    model: LanguageModel,
+    user: User | None,
+    *,
+    thorough: bool,
+    anyway: bool = False,
 ) -> Job:
+    """WouldDisturb while a device serves, unless the person wants it anyway."""
+    if not anyway:
+        refuse_to_disturb(devices)
     params = {"devices": [device.pk for device in devices], "model": model.pk, "thorough": thorough}
     names = ", ".join(device.name for device in devices)
     return jobs.start(

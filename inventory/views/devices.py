@@ -13,7 +13,7 @@ from accounts.services import admin_required, operator_required
 from inventory import charts, services
 from inventory.core.quantities import bytes_text
 from inventory.forms import GIB, HostKeyForm, MemoryForm, SettingsForm
-from inventory.models import Device, Link, ModelFile, Profile
+from inventory.models import RUNNING_STATES, Device, Link, ModelFile, Profile
 from inventory.remote import RemoteError
 from inventory.services.registration import CannotRegister
 from inventory.views.adding import REJECTED, person, shown_job
@@ -21,7 +21,6 @@ from jobs.services import AlreadyRunning
 
 # What runs hangs on a device under `processes`, put there by the app that runs it.
 RUNNING = "processes__replica__deployment"
-RUNNING_STATES = ("started", "ready")
 TONES = {
     Device.States.NEW: "calm",
     Device.States.ONLINE: "ok",

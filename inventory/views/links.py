@@ -27,6 +27,8 @@ def index(request: HttpRequest) -> HttpResponse:
         "estimated": [link for link in links if link.method.startswith("estimated")],
         "missing": len(devices) * (len(devices) - 1) - len(links),
         "job": shown_job("links"),
+        "serving": services.serving_now(list(Device.objects.usable())),
+        "idle": Device.objects.usable().exclude(pk__in=Device.objects.in_use()).count(),
     }
     return render(request, "inventory/links.html", context)
 
@@ -35,13 +37,17 @@ def index(request: HttpRequest) -> HttpResponse:
 @operator_required
 def measure(request: HttpRequest) -> HttpResponse:
     devices = Device.objects.usable()
+    if "only_idle" in request.POST:
+        devices = devices.exclude(pk__in=Device.objects.in_use())
     if len(devices) < 2:
         messages.error(
             request, "Links need two devices that were probed and have llama.cpp. Add another device first."
         )
         return redirect("inventory:links")
     try:
-        services.start_links(list(devices), person(request))
+        services.start_links(list(devices), person(request), anyway="anyway" in request.POST)
+    except services.WouldDisturb as error:
+        messages.warning(request, str(error))
     except AlreadyRunning as error:
         messages.info(request, str(error))
     return redirect("inventory:links")

@@ -37,8 +37,15 @@ def start(request: HttpRequest) -> HttpResponse:
     data = form.cleaned_data
     try:
         services.start_profile(
-            data["devices"], data["model"], person(request), thorough=data["thoroughness"] == "thorough"
+            data["devices"],
+            data["model"],
+            person(request),
+            thorough=data["thoroughness"] == "thorough",
+            anyway=data.get("anyway", False),
         )
+    except services.WouldDisturb as error:
+        form.add_error("devices", str(error))
+        return _page(request, form, REJECTED)
     except AlreadyRunning as error:
         messages.info(request, str(error))
     return redirect("inventory:profiles")

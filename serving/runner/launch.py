@@ -15,6 +15,7 @@ from inventory import runner as inventory
 from inventory.models import Device, Link, ModelFile, Profile
 from inventory.probe import Probed, probe
 from inventory.remote import RemoteError, connect
+from inventory.services import serving_now
 from jobs import runner as jobs
 from jobs.core.errors import JobFailed, LeaseLost
 from jobs.progress import Progress
@@ -140,7 +141,15 @@ def measure_links(progress: Progress, found: Launch, devices: list[Device]) -> s
     between = Link.objects.filter(source__in=devices, target__in=devices, measured_at__gt=since)
     if len(devices) < 2 or between.count() >= len(devices) * (len(devices) - 1):
         return None
+    tell_of_running(progress, devices)
     return f"{len(links.measure_links(devices, progress))} directions"
+
+
+def tell_of_running(progress: Progress, devices: list[Device]) -> None:
+    """Whoever plans for devices that serve wants them measured; that answers get slower meanwhile is said."""
+    text = serving_now(devices)
+    if text:
+        progress.log(f"{text} Its answers are slower while its devices are measured, and so are the timings.")
 
 
 def profile_devices(progress: Progress, found: Launch, devices: list[Device]) -> str | None:
@@ -151,6 +160,7 @@ def profile_devices(progress: Progress, found: Launch, devices: list[Device]) ->
         progress.skip_step(f"profile:{pk}", "its profile still holds")
     if not missing:
         return None
+    tell_of_running(progress, missing)
     made = profiling.profile(missing, found.model, progress)
     return f"{len(made)} devices timed"
 

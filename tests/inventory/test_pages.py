@@ -137,9 +137,9 @@ def test_every_page_shows_a_full_inventory(
     assert "Ryzen 7 5800H" in page and "/m/tiny.gguf" in page and "One block" in page
 
 
-def test_a_device_shows_what_runs_on_it(
-    admin_client: Client, devices: list[Device], model: LanguageModel
-) -> None:
+@pytest.fixture
+def deployment(devices: list[Device], model: LanguageModel) -> Deployment:
+    """It serves from the first device."""
     deployment = Deployment.objects.create(model=model, name="tiny", plan={}, cluster={}, context_tokens=1)
     replica = Replica.objects.create(deployment=deployment, index=0, role=Replica.Roles.DECODE, slots=1)
     ManagedProcess.objects.create(
@@ -150,11 +150,52 @@ def test_a_device_shows_what_runs_on_it(
         state=ManagedProcess.States.READY,
         pid=4711,
     )
+    return deployment
+
+
+def test_a_device_shows_what_runs_on_it(
+    admin_client: Client, devices: list[Device], deployment: Deployment
+) -> None:
     assert f"/deployments/{deployment.pk}/" in admin_client.get("/devices/").content.decode()
     assert "pid 4711" in admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
     answer = admin_client.post(f"/devices/{devices[0].pk}/remove/", follow=True)
     assert "part of a running deployment" in answer.content.decode()
     assert Device.objects.filter(pk=devices[0].pk).exists()
+
+
+def measures(client: Client, path: str, **data: Any) -> str:
+    return client.post(path, data, follow=True).content.decode()
+
+
+@pytest.mark.usefixtures("valkey_url")
+@pytest.mark.django_db(transaction=True)
+def test_links_of_a_device_that_serves_are_measured_only_when_that_is_wanted(
+    admin_client: Client, devices: list[Device], deployment: Deployment
+) -> None:
+    assert "Measure anyway" in admin_client.get("/links/").content.decode()
+    assert f"box-1 serves {deployment} now." in measures(admin_client, "/links/measure/")
+    assert not Job.objects.exists()
+    measures(admin_client, "/links/measure/", only_idle="yes")
+    first = Job.objects.get()
+    assert first.params["devices"] == [devices[1].pk, devices[2].pk]
+    first.delete()
+    measures(admin_client, "/links/measure/", anyway="yes")
+    assert len(Job.objects.get().params["devices"]) == 3
+
+
+@pytest.mark.usefixtures("valkey_url")
+@pytest.mark.django_db(transaction=True)
+def test_a_device_that_serves_is_profiled_only_when_that_is_wanted(
+    admin_client: Client, devices: list[Device], deployment: Deployment
+) -> None:
+    typed = {"model": deployment.model_id, "devices": [devices[0].pk], "thoroughness": "quick"}
+    refused = admin_client.post("/profiles/start/", typed)
+    assert refused.status_code == 422 and f"box-1 serves {deployment} now." in refused.content.decode()
+    assert not Job.objects.exists()
+    admin_client.post("/profiles/start/", typed | {"devices": [devices[1].pk]})
+    Job.objects.get().delete()
+    admin_client.post("/profiles/start/", typed | {"anyway": "on"})
+    assert Job.objects.get().params["devices"] == [devices[0].pk]
 
 
 def test_an_old_answer_is_not_shown_as_online(admin_client: Client, devices: list[Device]) -> None:
