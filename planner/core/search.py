@@ -127,7 +127,10 @@ class _Search:
         if self.settings.method != "exact" or not self._wants_exact():
             yield from self._genetic(checkpoint)
         if self._wants_local_search():
-            yield from self._local_search()
+            yield from self._local_search(LOCAL_STARTS)
+        if self._wants_generation():
+            yield from self._generation()
+            yield from self._local_search(1)
         if not self.found.scores:
             raise infeasible.reason(self.catalogue)
         compared: dict[str, Any] = {}
@@ -159,8 +162,23 @@ class _Search:
                 self.method = f"integer program over kinds, replicas of up to {limit} devices"
             yield self._step("columns", step.message, 0.1 + 0.1 * step.fraction)
 
-    def _local_search(self) -> Iterator[SearchStep]:
-        starts = self.found.ranked()[:LOCAL_STARTS]
+    def _wants_generation(self) -> bool:
+        many = len(self.problem.devices) > exact.MOST_DEVICES
+        able = many and columns.can_generate(self.catalogue, self.objective)
+        return self.settings.method in ("auto", "exact") and able and bool(self.found.scores)
+
+    def _generation(self) -> Iterator[SearchStep]:
+        for step in columns.generate(self.catalogue, self.objective, self.found.ranked()[:LOCAL_STARTS]):
+            if step.seconds is not None:
+                self.found.add(step.choices, step.seconds)
+            if step.bound_seconds is not None and not self.allow_mixed:
+                self.bound = step.bound_seconds
+                limit = columns.enumerable_size(len(self.problem.devices))
+                self.method = f"column generation, replicas of up to {limit} devices"
+            yield self._step("columns", step.message, 0.7)
+
+    def _local_search(self, most_starts: int) -> Iterator[SearchStep]:
+        starts = self.found.ranked()[:most_starts]
         for number, start in enumerate(starts):
             tries = LOCAL_TRIES // len(starts)
             for reached in improve(self.catalogue, self.objective, start, self.rng, tries):
@@ -275,9 +293,11 @@ class _Search:
         )
 
     def _proof(self, closed: float | None) -> Proof:
-        gap = None if self.bound is None or closed is None else max(0.0, closed - self.bound)
+        # No plan waits less than not at all.
+        bound = 0.0 if self.bound is None and closed is not None and closed <= TIE_SECONDS else self.bound
+        gap = None if bound is None or closed is None else max(0.0, closed - bound)
         optimal = gap is not None and gap <= TIE_SECONDS
-        return Proof(self.method, optimal, self.bound, 0.0 if optimal else gap, self.catalogue.evaluations)
+        return Proof(self.method, optimal, bound, 0.0 if optimal else gap, self.catalogue.evaluations)
 
     def _step(self, phase: str, message: str, fraction: float) -> SearchStep:
         return SearchStep(phase, message, fraction, self.catalogue.evaluations, bound_seconds=self.bound)

@@ -1,4 +1,4 @@
-"""Large clusters of few kinds: an integer program over replicas as multisets of kinds, solved by HiGHS.
+"""An integer program over replicas as columns, solved by HiGHS.
 
 A longest wait W can be held exactly when prefill is fast enough, X_P >= 1 / (Ta + W / (R - 1)), and the burst is
 served in time, c S + X_D (W + (R - 1) Ta) >= R (see objective.py): both linear in how often each replica is used.
@@ -6,10 +6,8 @@ served in time, c S + X_D (W + (R - 1) Ta) >= R (see objective.py): both linear 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
-from math import comb
 
 import numpy as np
 
@@ -17,11 +15,8 @@ from planner.core.assembly import Choice
 from planner.core.catalogue import Catalogue, Option
 from planner.core.memory import Floats
 from planner.core.objective import Objective
-from planner.core.slots import DECODE, MIXED, PREFILL, Group
+from planner.core.slots import PREFILL
 
-MOST_COLUMNS = 700
-FEWEST_DEVICES_PER_REPLICA = 3
-GROUPS_BETWEEN_STEPS = 32
 BISECTIONS = 40
 FIRST_GAPS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # how far above the bound a first plan is looked for
 NODE_LIMIT = 400
@@ -29,79 +24,23 @@ INFEASIBLE = 2  # scipy's status of a program without a solution
 CLOSE_ENOUGH = 0.001  # a plan this near the bound is good enough
 BOUND_SHARE = 1e-5
 TARGET_SHARE = 0.5
-TIE_SECONDS = 1e-6
 ENOUGH = 1 - 1e-9
 
 
-@dataclass(frozen=True)
-class ColumnsStep:
-    """Progress; the last one carries the best plan found, its value and the bound that no plan can beat."""
-
-    message: str
-    fraction: float
-    choices: tuple[Choice, ...] = ()
-    seconds: float | None = None
-    bound_seconds: float | None = None
-
-
-def largest_replica(catalogue: Catalogue) -> int:
-    """Devices per replica for which all multisets of kinds can be worked out; 0 when there are too many kinds."""
-    kinds = len(catalogue.costs.kinds)
-    size = 0
-    while size < len(catalogue.problem.devices) and comb(kinds + size + 1, size + 1) <= MOST_COLUMNS:
-        size += 1
-    return size if size >= FEWEST_DEVICES_PER_REPLICA else 0
-
-
-def solve(catalogue: Catalogue, objective: Objective, allow_mixed: bool) -> Iterator[ColumnsStep]:
-    """Yield progress, then the best plan with replicas of at most `largest_replica` devices, and a bound for it."""
-    assert objective.is_wait, "the program is built for the burst formula"
-    groups = list(_groups(_kind_counts(catalogue), largest_replica(catalogue)))
-    roles = [PREFILL, DECODE] + ([MIXED] if allow_mixed else [])
-    options: dict[str, list[Option]] = {role: [] for role in roles}
-    for number, group in enumerate(groups):
-        for role in roles:
-            found = catalogue.options(role, group)
-            options[role] += found
-        if number % GROUPS_BETWEEN_STEPS == 0:
-            yield ColumnsStep(f"{number} of {len(groups)} groups", 0.8 * number / len(groups))
-    programs = [_Program(catalogue, objective, options[PREFILL], options[DECODE])]
-    if allow_mixed:
-        programs.append(_Program(catalogue, objective, [], options[MIXED]))
-    results = []
-    for program in programs:
-        yield ColumnsStep("integer program", 0.9)
-        results.append(program.best())
-    bounds = [result.bound_seconds for result in results if result.bound_seconds is not None]
-    feasible = [result for result in results if result.seconds is not None]
-    if not feasible:
-        yield ColumnsStep("integer program", 1.0)
-        return
-    best = min(feasible, key=lambda result: (result.seconds, result.load))
-    yield ColumnsStep("integer program", 1.0, best.choices, best.seconds, min(bounds))
-
-
-def _kind_counts(catalogue: Catalogue) -> dict[int, int]:
+def kind_counts(catalogue: Catalogue) -> dict[int, int]:
     kinds = catalogue.problem.kind_of
     return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
 
 
-def _groups(counts: dict[int, int], limit: int) -> Iterator[Group]:
-    for size in range(1, limit + 1):
-        for group in combinations_with_replacement(sorted(counts), size):
-            if all(group.count(kind) <= counts[kind] for kind in group):
-                yield group
-
-
-def _kinds_used(options: Sequence[Option], kinds: list[int]) -> Floats:
+def kinds_used(options: Sequence[Option], kinds: list[int]) -> Floats:
     return np.array([[option.group.count(kind) for kind in kinds] for option in options], dtype=np.float64)
 
 
-def _undominated(options: Sequence[Option], kinds: list[int], merits: Floats) -> list[Option]:
+def undominated(options: Sequence[Option], kinds: list[int], merits: Floats) -> list[Option]:
     """Without the replicas that another one matches in every merit with no more devices of any kind."""
     if not options:
         return []
-    used = _kinds_used(options, kinds)
+    used = kinds_used(options, kinds)
     order = np.lexsort((*(-merits.T), used.sum(axis=1)))
     kept: list[int] = []
     for k in order:
@@ -112,19 +51,29 @@ def _undominated(options: Sequence[Option], kinds: list[int], merits: Floats) ->
     return [options[k] for k in kept]
 
 
-def _rate_and_slots(options: Sequence[Option]) -> Floats:
+def rate_and_slots(options: Sequence[Option]) -> Floats:
     return np.array([[option.requests_per_second, option.slots] for option in options]).reshape(-1, 2)
 
 
 @dataclass(frozen=True)
-class _Result:
+class Result:
     choices: tuple[Choice, ...]
     seconds: float | None
     load: float
     bound_seconds: float | None
 
 
-class _Program:
+@dataclass(frozen=True)
+class Prices:
+    """Duals of the fractional program: worth of a device of each kind and of a prefill request per second."""
+
+    value: float
+    devices: dict[int, float]
+    prefill_rate: float
+    prefill_paid: float
+
+
+class Program:
     """One integer program: prefill and decode columns, or mixed ones alone."""
 
     def __init__(
@@ -133,42 +82,75 @@ class _Program:
         self.objective = objective
         self.workload = objective.problem.workload
         self.catalogue = catalogue
-        self.counts = _kind_counts(catalogue)
+        self.counts = kind_counts(catalogue)
         self.is_mixed = not prefill
         rates = np.array([[option.requests_per_second] for option in prefill])
-        self.prefill = _undominated(prefill, list(self.counts), rates)
-        self._serve_with(_undominated(serving, list(self.counts), _rate_and_slots(serving)))
+        self.prefill = undominated(prefill, list(self.counts), rates)
+        self._serve_with(undominated(serving, list(self.counts), rate_and_slots(serving)))
 
     def _serve_with(self, serving: list[Option]) -> None:
         self.serving = serving
         self.options = self.prefill + serving
-        self.used = _kinds_used(self.options, list(self.counts)).T
+        self.used = kinds_used(self.options, list(self.counts)).T
         first = np.arange(len(self.options)) < len(self.prefill)
-        rates, slots = _rate_and_slots(self.options).T
+        rates, slots = rate_and_slots(self.options).T
         self.prefill_rate = np.where(first, rates, 0.0)
         self.decode_rate = np.where(first, 0.0, rates)
         self.slots = np.where(first, 0.0, np.minimum(slots, self.workload.requests))
 
-    def best(self) -> _Result:
+    def add(self, options: Sequence[Option]) -> None:
+        """More columns, those that are there already left out."""
+        known = set(self.options)
+        fresh = [option for option in dict.fromkeys(options) if option not in known]
+        self.prefill += [option for option in fresh if option.role == PREFILL]
+        self._serve_with(self.serving + [option for option in fresh if option.role != PREFILL])
+
+    def priced(self, seconds: float) -> Prices:
+        """The most that fractions of the columns could serve within a wait, and what each device is worth to it."""
+        from scipy.optimize import linprog  # noqa: PLC0415  scipy takes a second to import
+
+        workload = self.workload
+        pace = workload.arrival_seconds + seconds / max(1, workload.requests - 1)
+        value = self.objective.slot_weight * self.slots + self.objective.theta(seconds) * self.decode_rate
+        # Too little prefill costs more than any replica is worth, so that the program always has a solution.
+        short = np.append(np.zeros(len(self.options)), 1.0)
+        limits = np.array([*self.counts.values(), -1.0 / pace])
+        rows = np.vstack(
+            [
+                np.append(self.used, np.zeros((len(self.counts), 1)), axis=1),
+                -np.append(self.prefill_rate, 1.0),
+            ]
+        )
+        if self.is_mixed:
+            rows, limits = rows[:-1], limits[:-1]
+        fine = 1e3 * workload.requests * pace
+        found = linprog(-np.append(value, 0.0) + fine * short, A_ub=rows, b_ub=limits, method="highs")
+        assert found.x is not None, "nothing used at all is a solution"
+        dual = np.maximum(0.0, -found.ineqlin.marginals)
+        per_rate = 0.0 if self.is_mixed else float(dual[-1])
+        prices = dict(zip(self.counts, dual.tolist(), strict=False))
+        return Prices(-float(found.fun), prices, per_rate, per_rate / pace)
+
+    def best(self) -> Result:
         """Bisection between the bound of fractional replicas and a plan, until they are close or a limit is hit."""
         if not self.serving or not (self.is_mixed or self.prefill):
-            return _Result((), None, np.inf, None)
-        self._look_at_the_ends()
+            return Result((), None, np.inf, None)
+        self.look_at_the_ends()
         if self.most_even_rate <= 0:
-            return _Result((), None, np.inf, None)
+            return Result((), None, np.inf, None)
         bound = self._fractional_bound()
         best = self._first_plan(bound)
-        if best is None:
-            return _Result((), None, np.inf, bound)
+        if best is None or not np.isfinite(self.seconds(best)):
+            return Result((), None, np.inf, bound)
         if bound > 0:
             best, bound = self._close_in(best, bound)
-        elif self._seconds(best) <= 0:
+        elif self.seconds(best) <= 0:
             even = self._most_even(whole=True)
-            best = even if even is not None and self._seconds(even) <= 0 else best
-        seconds = self._seconds(best)
-        return _Result(self._choices(best), seconds, self._load(best), min(bound, seconds))
+            best = even if even is not None and self.seconds(even) <= 0 else best
+        seconds = self.seconds(best)
+        return Result(self.choices(best), seconds, self.load(best), min(bound, seconds))
 
-    def _look_at_the_ends(self) -> None:
+    def look_at_the_ends(self) -> None:
         """The most slots and the most even rates that fractions of replicas could reach."""
         most = self._program(-self.slots, [], [], whole=False)[0]
         even = self._most_even(whole=False)
@@ -178,26 +160,26 @@ class _Program:
     def _first_plan(self, bound: float) -> Floats | None:
         for gap in FIRST_GAPS if bound > 0 else (0.0, *FIRST_GAPS):
             target = bound * (1 + gap) if bound > 0 else gap * self.workload.arrival_seconds
-            found = self._reach(target, whole=True)[0]
+            found = self.reach(target, whole=True)[0]
             if found is not None:
                 return found
         return self._most_even(whole=True)
 
     def _close_in(self, best: Floats, bound: float) -> tuple[Floats, float]:
-        if self.most_slots < self.workload.requests and self._even_pace_seconds > self._seconds(best):
+        if self.most_slots < self.workload.requests and self._even_pace_seconds > self.seconds(best):
             # Only the burst formula's value counts between bound and plan; it is linear in the weight of a rate.
-            ends = [self.objective.theta(seconds) for seconds in (bound, self._seconds(best))]
+            ends = [self.objective.theta(seconds) for seconds in (bound, self.seconds(best))]
             merits = [[self.objective.value(option, theta) for theta in ends] for option in self.serving]
-            used = self._choices(best)
-            self._serve_with(_undominated(self.serving, list(self.counts), np.array(merits)))
-            best = self._as_columns(used)
+            used = self.choices(best)
+            self._serve_with(undominated(self.serving, list(self.counts), np.array(merits)))
+            best = self.as_columns(used)
         for _ in range(BISECTIONS):
-            seconds = self._seconds(best)
+            seconds = self.seconds(best)
             if seconds <= bound * (1 + CLOSE_ENOUGH):
                 break
             target = bound + TARGET_SHARE * (seconds - bound)
-            found, refuted = self._reach(target, whole=True)
-            if found is not None and self._seconds(found) < seconds:
+            found, refuted = self.reach(target, whole=True)
+            if found is not None and self.seconds(found) < seconds:
                 best = found
             elif refuted:
                 bound = target
@@ -205,7 +187,7 @@ class _Program:
                 break
         return best, bound
 
-    def _as_columns(self, choices: tuple[Choice, ...]) -> Floats:
+    def as_columns(self, choices: tuple[Choice, ...]) -> Floats:
         """A plan in terms of the present columns; a replica that was dropped keeps a column of its own."""
         for _, option in choices:
             if option not in self.options:
@@ -218,15 +200,15 @@ class _Program:
     def _fractional_bound(self) -> float:
         """Smallest wait that fractions of replicas could hold."""
         low, high = 0.0, 1.0
-        if self._reach(low, whole=False)[0] is not None:
+        if self.reach(low, whole=False)[0] is not None:
             return low
-        while self._reach(high, whole=False)[1]:
+        while self.reach(high, whole=False)[1]:
             low, high = high, high * 4
         for _ in range(BISECTIONS):
             if high - low <= BOUND_SHARE * high:
                 break
             middle = (low + high) / 2
-            if self._reach(middle, whole=False)[1]:
+            if self.reach(middle, whole=False)[1]:
                 low = middle
             else:
                 high = middle
@@ -238,7 +220,7 @@ class _Program:
         lag = 1.0 / self.most_even_rate - self.workload.arrival_seconds
         return max(0.0, lag) * (self.workload.requests - 1)
 
-    def _reach(self, seconds: float, whole: bool) -> tuple[Floats | None, bool]:
+    def reach(self, seconds: float, whole: bool) -> tuple[Floats | None, bool]:
         """How often each column is used in a plan that waits at most `seconds`, or whether there surely is none."""
         all_refuted = True
         for row, least, prefill_least in self._requirements(seconds):
@@ -301,17 +283,17 @@ class _Program:
         prefill = np.inf if self.is_mixed else float(self.prefill_rate @ used)
         return prefill, float(self.decode_rate @ used), float(self.slots @ used)
 
-    def _seconds(self, used: Floats) -> float:
+    def seconds(self, used: Floats) -> float:
         prefill, decode, slots = self._sums(used)
         if prefill <= 0 or decode <= 0:
             return float(np.inf)
         return float(self.objective.seconds(prefill, decode, slots))
 
-    def _load(self, used: Floats) -> float:
+    def load(self, used: Floats) -> float:
         prefill, decode, _ = self._sums(used)
         return float(self.objective.utilisation(prefill, decode))
 
-    def _choices(self, used: Floats) -> tuple[Choice, ...]:
+    def choices(self, used: Floats) -> tuple[Choice, ...]:
         """Devices for every replica: those of one kind are handed out in their order."""
         free: dict[int, list[int]] = {}
         for device, kind in enumerate(self.catalogue.problem.kind_of):
