@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,80 +11,13 @@ from django.utils import timezone
 
 from accounts.models import AuditEntry
 from demo.hosts import DemoHost
-from inventory.core.model_shape import shape_of
 from inventory.core.profile import fit
 from inventory.forms import device_line
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile, SshIdentity
 from inventory.services import NewDevice
 from jobs.models import Job
-from serving.models import Deployment, ManagedProcess, Replica
-from tests.inventory import tiny_models as tiny
-from tests.inventory.test_gguf import header_of
+from serving.models import Deployment
 from tests.inventory.test_profile_fit import timings
-
-GB = 10**9
-HARDWARE: dict[str, Any] = {
-    "os": "Debian GNU/Linux 12",
-    "kernel": "Linux 6.1.0 x86_64",
-    "cpu_model": "Ryzen 7 5800H",
-    "cpu_features": ["avx2"],
-    "cores": 8,
-    "memory_total_bytes": 16 * GB,
-    "memory_available_bytes": 14 * GB,
-    "boot_id": "b",
-    "gpus": [],
-    "system_gpus": [],
-    "is_unified": False,
-    "addresses": ["10.0.0.1"],
-    "disk_free_bytes": {"/": 100 * GB},
-    "on_battery": None,
-    "tools": ["python3"],
-    "home": "/home/ada",
-    "has_our_processes": False,
-    "driver": "",
-    "warnings": ["runs on battery"],
-    "sources": {"memory": "/proc/meminfo", "cores": "nproc", "gpus": "llama-server --list-devices"},
-    "usable_text": "no GPU: one pool of RAM",
-    "clock_skew_seconds": 0.2,
-}
-LLAMA = {
-    "server_path": "/opt/llama-server",
-    "rpc_server_path": "/opt/ggml-rpc-server",
-    "version": "1 (abc)",
-    "rpc_protocol": "5.0.0",
-    "sha256": "ab" * 32,
-    "flags": [],
-    "devices": [],
-}
-
-
-@pytest.fixture
-def devices(db: None) -> list[Device]:
-    now = timezone.now()
-    return [
-        Device.objects.create(
-            name=f"box-{number}",
-            host=f"10.0.0.{number}",
-            username="ada",
-            host_key="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ3oQYQ0aA2Bb6cJ8vYV8tqE7m3b8Z4oJ4n7fWm0Q2bT",
-            state=Device.States.ONLINE,
-            hardware=HARDWARE,
-            llama=LLAMA,
-            gpu_usable_bytes=14 * GB,
-            ram_usable_bytes=0,
-            probed_at=now,
-            last_seen_at=now,
-        )
-        for number in (1, 2, 3)
-    ]
-
-
-@pytest.fixture
-def model(db: None, tmp_path: Path) -> LanguageModel:
-    shape = shape_of([header_of(tiny.LLAMA.write(tmp_path / "tiny.gguf"))])
-    return LanguageModel.objects.create(
-        name="tiny", architecture="llama", fingerprint="f", size_bytes=shape.file_bytes, shape=shape.to_dict()
-    )
 
 
 @pytest.fixture
@@ -137,22 +69,6 @@ def test_every_page_shows_a_full_inventory(
     assert "Ryzen 7 5800H" in page and "/m/tiny.gguf" in page and "One block" in page
 
 
-@pytest.fixture
-def deployment(devices: list[Device], model: LanguageModel) -> Deployment:
-    """It serves from the first device."""
-    deployment = Deployment.objects.create(model=model, name="tiny", plan={}, cluster={}, context_tokens=1)
-    replica = Replica.objects.create(deployment=deployment, index=0, role=Replica.Roles.DECODE, slots=1)
-    ManagedProcess.objects.create(
-        replica=replica,
-        device=devices[0],
-        kind=ManagedProcess.Kinds.MASTER,
-        marker="e2llm-0",
-        state=ManagedProcess.States.READY,
-        pid=4711,
-    )
-    return deployment
-
-
 def test_a_device_shows_what_runs_on_it(
     admin_client: Client, devices: list[Device], deployment: Deployment
 ) -> None:
@@ -161,41 +77,6 @@ def test_a_device_shows_what_runs_on_it(
     answer = admin_client.post(f"/devices/{devices[0].pk}/remove/", follow=True)
     assert "part of a running deployment" in answer.content.decode()
     assert Device.objects.filter(pk=devices[0].pk).exists()
-
-
-def measures(client: Client, path: str, **data: Any) -> str:
-    return client.post(path, data, follow=True).content.decode()
-
-
-@pytest.mark.usefixtures("valkey_url")
-@pytest.mark.django_db(transaction=True)
-def test_links_of_a_device_that_serves_are_measured_only_when_that_is_wanted(
-    admin_client: Client, devices: list[Device], deployment: Deployment
-) -> None:
-    assert "Measure anyway" in admin_client.get("/links/").content.decode()
-    assert f"box-1 serves {deployment} now." in measures(admin_client, "/links/measure/")
-    assert not Job.objects.exists()
-    measures(admin_client, "/links/measure/", only_idle="yes")
-    first = Job.objects.get()
-    assert first.params["devices"] == [devices[1].pk, devices[2].pk]
-    first.delete()
-    measures(admin_client, "/links/measure/", anyway="yes")
-    assert len(Job.objects.get().params["devices"]) == 3
-
-
-@pytest.mark.usefixtures("valkey_url")
-@pytest.mark.django_db(transaction=True)
-def test_a_device_that_serves_is_profiled_only_when_that_is_wanted(
-    admin_client: Client, devices: list[Device], deployment: Deployment
-) -> None:
-    typed = {"model": deployment.model_id, "devices": [devices[0].pk], "thoroughness": "quick"}
-    refused = admin_client.post("/profiles/start/", typed)
-    assert refused.status_code == 422 and f"box-1 serves {deployment} now." in refused.content.decode()
-    assert not Job.objects.exists()
-    admin_client.post("/profiles/start/", typed | {"devices": [devices[1].pk]})
-    Job.objects.get().delete()
-    admin_client.post("/profiles/start/", typed | {"anyway": "on"})
-    assert Job.objects.get().params["devices"] == [devices[0].pk]
 
 
 def test_an_old_answer_is_not_shown_as_online(admin_client: Client, devices: list[Device]) -> None:
