@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from accounts import vault
 from accounts.models import User
 from accounts.services import admin_required
 from inventory import services
@@ -16,10 +16,13 @@ from inventory.forms import AddDeviceForm
 from inventory.models import Device, SshIdentity
 from inventory.remote import RemoteError
 from inventory.services.registration import CannotRegister
+from inventory.views import pending
 from jobs.models import Job, State
 
-PENDING = "new_device"
 REJECTED = 422
+LOOK_AGAIN = (
+    "This fingerprint is no longer open for confirmation, and nothing was added. Look the host up again."
+)
 
 
 def person(request: HttpRequest) -> User:
@@ -30,7 +33,6 @@ def person(request: HttpRequest) -> User:
 @require_http_methods(["GET", "POST"])
 @admin_required
 def add(request: HttpRequest) -> HttpResponse:
-    request.session.pop(PENDING, None)
     if request.method == "GET":
         return _page(request, AddDeviceForm(initial=_suggested()))
     form = AddDeviceForm(request.POST)
@@ -44,33 +46,32 @@ def add(request: HttpRequest) -> HttpResponse:
     except RemoteError as error:
         form.add_error("host", str(error))
         return _page(request, form, REJECTED)
-    request.session[PENDING] = _pending(form, key.line)
-    return redirect("inventory:device_confirm")
+    word = pending.keep(request, _typed(form), key.line, form.cleaned_data["password"])
+    return redirect("inventory:device_confirm", word)
 
 
 @require_http_methods(["GET", "POST"])
 @admin_required
-def confirm(request: HttpRequest) -> HttpResponse:
-    """Shows the fingerprint; a click on it says that it is the right machine."""
-    pending = request.session.get(PENDING)
-    if pending is None:
-        return redirect("inventory:device_add")
-    form = AddDeviceForm(pending["form"])
+def confirm(request: HttpRequest, word: str) -> HttpResponse:
+    """Shows one fingerprint; a click on it says that it is the right machine, and adds the host that showed it."""
+    typed, key_line = pending.typed(request, word), pending.shown(request, word)
+    if typed is None or key_line is None:
+        messages.warning(request, LOOK_AGAIN)
+        return _page(request, AddDeviceForm(initial=_suggested() if typed is None else typed))
+    form = AddDeviceForm(typed)
     if not form.is_valid():
         return _page(request, form, REJECTED)
     if request.method == "GET":
-        key = services.read_host_key(pending["key"])
+        key = services.read_host_key(key_line)
         return render(request, "inventory/confirm.html", {"new": form.new_device(), "key": key})
-    return _register(request, form, pending)
+    return _register(request, form, key_line, pending.take_password(request, word))
 
 
-def _register(request: HttpRequest, form: AddDeviceForm, pending: dict[str, Any]) -> HttpResponse:
-    del request.session[PENDING]
-    password = vault.decrypt(pending["password"]) if pending["password"] else ""
+def _register(request: HttpRequest, form: AddDeviceForm, key_line: str, password: str) -> HttpResponse:
     identity = form.cleaned_data["identity"]
     try:
         device = services.register_device(
-            form.new_device(), pending["key"], person(request), identity=identity, password=password
+            form.new_device(), key_line, person(request), identity=identity, password=password
         )
     except (RemoteError, CannotRegister) as error:
         form.add_error(None, f"{error} Nothing was saved.")
@@ -93,11 +94,8 @@ def _add_local(request: HttpRequest, form: AddDeviceForm) -> HttpResponse:
     return redirect("inventory:device", device.pk)
 
 
-def _pending(form: AddDeviceForm, key_line: str) -> dict[str, Any]:
-    """What waits in the session for the click; the password is encrypted there and gone after it."""
-    data = {key: form.data[key] for key in form.fields if key in form.data}
-    password = str(data.pop("password", ""))
-    return {"form": data, "key": key_line, "password": vault.encrypt(password) if password else ""}
+def _typed(form: AddDeviceForm) -> dict[str, Any]:
+    return {name: form.data[name] for name in form.fields if name in form.data and name != "password"}
 
 
 def _suggested() -> dict[str, Any]:

@@ -117,7 +117,10 @@ def host_key(request: HttpRequest, device_id: int) -> HttpResponse:
         messages.error(request, str(error))
         return redirect("inventory:device", device.pk)
     form = HostKeyForm(request.POST or None, initial={"line": shown.line})
-    if form.is_valid() and form.cleaned_data["line"] == shown.line:
+    if request.method == "POST" and request.POST.get("line") != shown.line:
+        form = HostKeyForm(initial={"line": shown.line, "reason": request.POST.get("reason", "")})
+        messages.error(request, "The host shows another key than on the page before. Compare again.")
+    elif form.is_valid():
         services.confirm_host_key(device, shown.line, form.cleaned_data["reason"], person(request))
         return probe_again(request, device)
     context = {
@@ -137,6 +140,8 @@ def _state(device: Device) -> tuple[str, str]:
     """Tone and words; what was online once is not shown as online when nobody has asked it lately."""
     if device.in_maintenance:
         return "calm", "In maintenance"
+    if device.closed_reason:
+        return "calm", f"{device.closed_reason[0].upper()}{device.closed_reason[1:]}"
     if device.state == Device.States.ONLINE and not device.was_seen_recently():
         return "warn", "Not asked lately"
     return TONES[Device.States(device.state)], str(device.get_state_display())
@@ -144,17 +149,17 @@ def _state(device: Device) -> tuple[str, str]:
 
 def _row(device: Device) -> dict[str, Any]:
     total = device.hardware.get("memory_total_bytes")
-    gpus = device.hardware.get("gpus", [])
+    gpu = device.gpu
     usable = device.gpu_usable_bytes
     tone, state = _state(device)
-    pool_total = gpus[0]["total_bytes"] if gpus else total
+    pool_total = gpu["total_bytes"] if gpu else total
     return {
         "device": device,
         "tone": tone,
         "state": state,
         "percent": round(100 * usable / pool_total) if usable and pool_total else 0,
         "memory": f"{bytes_text(usable)} of {bytes_text(pool_total)}" if usable and pool_total else "",
-        "pool": gpus[0]["description"] if gpus else device.hardware.get("cpu_model", ""),
+        "pool": gpu["description"] if gpu else device.hardware.get("cpu_model", ""),
         "ram": device.ram_usable_bytes,
         "running": _running(device),
     }

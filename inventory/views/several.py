@@ -10,52 +10,56 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from accounts import vault
 from accounts.services import admin_required
 from inventory import services
 from inventory.forms import SeveralForm
 from inventory.remote import RemoteError
 from inventory.services import NewDevice
 from inventory.services.registration import CannotRegister
+from inventory.views import pending
 from inventory.views.adding import REJECTED, person
 
-PENDING = "new_devices"
+LOOK_AGAIN = "These fingerprints are no longer open for confirmation. Look the hosts up again."
 
 
 @require_http_methods(["GET", "POST"])
 @admin_required
 def add(request: HttpRequest) -> HttpResponse:
-    request.session.pop(PENDING, None)
     form = SeveralForm(request.POST or None)
     if not form.is_valid():
-        context = {"form": form, "identity": services.default_identity()}
-        return render(request, "inventory/several.html", context, status=REJECTED if form.errors else 200)
+        return _page(request, form, REJECTED if form.errors else 200)
     wanted = form.cleaned_data["lines"]
     keys = services.look_up_all([(new.host, new.port) for new in wanted])
     items = [_item(new, key) for new, key in zip(wanted, keys, strict=True)]
-    password = form.cleaned_data["password"]
-    request.session[PENDING] = {"items": items, "password": vault.encrypt(password) if password else ""}
-    return redirect("inventory:devices_confirm")
+    typed = {"lines": form.data["lines"]}
+    word = pending.keep(request, typed, items, form.cleaned_data["password"])
+    return redirect("inventory:devices_confirm", word)
 
 
 @require_http_methods(["GET", "POST"])
 @admin_required
-def confirm(request: HttpRequest) -> HttpResponse:
-    pending = request.session.get(PENDING)
-    if pending is None:
-        return redirect("inventory:devices_add")
+def confirm(request: HttpRequest, word: str) -> HttpResponse:
+    """Adds the ticked ones of the hosts whose fingerprints this page showed."""
+    items = pending.shown(request, word)
+    if items is None:
+        messages.warning(request, LOOK_AGAIN)
+        return _page(request, SeveralForm(initial=pending.typed(request, word)))
     if request.method == "GET":
-        return render(request, "inventory/several_confirm.html", {"items": pending["items"]})
+        return render(request, "inventory/several_confirm.html", {"items": items})
     ticked = set(request.POST.getlist("device"))
-    chosen = [item for item in pending["items"] if item["name"] in ticked and item["key"]]
+    chosen = [item for item in items if item["name"] in ticked and item["key"]]
     if not chosen:
         messages.error(request, "No fingerprint was ticked, so nothing was added.")
-        return redirect("inventory:devices_confirm")
-    del request.session[PENDING]
-    password = vault.decrypt(pending["password"]) if pending["password"] else ""
+        return redirect("inventory:devices_confirm", word)
+    password = pending.take_password(request, word)
     for item in chosen:
         _register(request, item, password)
     return redirect("inventory:devices")
+
+
+def _page(request: HttpRequest, form: SeveralForm, status: int = 200) -> HttpResponse:
+    context = {"form": form, "identity": services.default_identity()}
+    return render(request, "inventory/several.html", context, status=status)
 
 
 def _register(request: HttpRequest, item: dict[str, Any], password: str) -> None:

@@ -65,9 +65,9 @@ class Visitor:
             "password": machine.password,
         }
         shown = self.send("/devices/add/", typed | changes)
-        if shown.url.path != "/devices/add/confirm/":
+        if not shown.url.path.startswith("/devices/add/confirm/"):
             return shown
-        return self.send("/devices/add/confirm/", page=shown)
+        return self.send(shown.url.path, page=shown)
 
     def finished_job(self, kind: str) -> str:
         """Wait for the newest job of a kind; its error, empty when it succeeded."""

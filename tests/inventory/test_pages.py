@@ -11,29 +11,11 @@ from django.utils import timezone
 
 from accounts.models import AuditEntry
 from demo.hosts import DemoHost
-from inventory.core.profile import fit
 from inventory.forms import device_line
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile, SshIdentity
 from inventory.services import NewDevice
 from jobs.models import Job
 from serving.models import Deployment
-from tests.inventory.test_profile_fit import timings
-
-
-@pytest.fixture
-def profile(devices: list[Device], model: LanguageModel) -> Profile:
-    found = timings()
-    fitted = fit(found, 1.0)
-    return Profile.objects.create(
-        device=devices[0],
-        model=model,
-        tables=fitted.tables,
-        samples=[timing.to_dict() for timing in found],
-        residual=fitted.residual,
-        made_under={"build": "1", "threads": 7, "main_device": "CPU", "noisy": []},
-        measured_at=timezone.now(),
-    )
-
 
 PAGES = [
     "/devices/",
@@ -186,6 +168,11 @@ def add(client: Client, host: DemoHost, **changes: str) -> Any:
     return client.post("/devices/add/", typed | changes, follow=True)
 
 
+def path_of(shown: Any) -> str:
+    """Where the click on a page of fingerprints goes."""
+    return str(shown.redirect_chain[-1][0])
+
+
 @pytest.mark.usefixtures("valkey_url")
 @pytest.mark.django_db(transaction=True)
 def test_a_device_is_added_after_its_fingerprint_was_confirmed(
@@ -196,13 +183,42 @@ def test_a_device_is_added_after_its_fingerprint_was_confirmed(
     assert lab[0].password not in shown.content.decode()
     assert not Device.objects.exists()
     assert not lab[0].authorized_keys.exists()
-    page = admin_client.post("/devices/add/confirm/", follow=True)
+    page = admin_client.post(path_of(shown), follow=True)
     assert page.status_code == 200
     device = Device.objects.get()
     assert Job.objects.get().kind == "inventory.probe_device"
     assert SshIdentity.objects.get().public_key in lab[0].authorized_keys.read_text()
     assert device.host_key and device.address == lab[0].address
-    assert "new_device" not in admin_client.session
+    assert lab[0].password not in str(dict(admin_client.session.items()))
+
+
+@pytest.mark.usefixtures("valkey_url")
+@pytest.mark.django_db(transaction=True)
+def test_each_of_two_open_pages_confirms_the_host_that_it_shows(
+    admin_client: Client, lab: list[DemoHost]
+) -> None:
+    first, second = add(admin_client, lab[0]), add(admin_client, lab[1])
+    admin_client.post(path_of(first))
+    device = Device.objects.get()
+    assert (device.name, device.host) == (lab[0].name, lab[0].address)
+    assert device.host_key == " ".join(lab[0].public_key.split()[:2])
+    assert not lab[1].authorized_keys.exists()
+    admin_client.post(path_of(second))
+    assert Device.objects.get(name=lab[1].name).host == lab[1].address
+
+
+@pytest.mark.usefixtures("valkey_url")
+@pytest.mark.django_db(transaction=True)
+def test_a_page_that_was_confirmed_already_asks_to_look_it_up_again(
+    admin_client: Client, lab: list[DemoHost]
+) -> None:
+    shown = add(admin_client, lab[0], password="wrong-password")
+    admin_client.post(path_of(shown))
+    text = admin_client.post(path_of(shown), follow=True).content.decode()
+    assert "Look the host up again" in text and f'value="{lab[0].address}"' in text
+    assert "wrong-password" not in text
+    assert "Look the host up again" in admin_client.get("/devices/add/confirm/unknown/").content.decode()
+    assert not Device.objects.exists()
 
 
 @pytest.mark.usefixtures("valkey_url")
@@ -210,8 +226,8 @@ def test_a_device_is_added_after_its_fingerprint_was_confirmed(
 def test_a_wrong_password_leaves_nothing_behind_and_keeps_what_was_typed(
     admin_client: Client, lab: list[DemoHost]
 ) -> None:
-    add(admin_client, lab[0], password="wrong-password")
-    answer = admin_client.post("/devices/add/confirm/")
+    shown = add(admin_client, lab[0], password="wrong-password")
+    answer = admin_client.post(path_of(shown))
     text = answer.content.decode()
     assert answer.status_code == 422
     assert "refused the password" in text and "Nothing was saved" in text and f'value="{lab[0].name}"' in text
@@ -227,14 +243,18 @@ def test_several_are_added_at_once_but_only_those_ticked(admin_client: Client, l
         (host.folder / "password").write_text("one for all")
     lines = "\n".join(f"{host.name} {host.username}@{host.address}:{host.port}" for host in lab[:2])
     typed = {"lines": f"{lines}\nnobody@127.0.0.99:9", "password": "one for all"}
-    page = admin_client.post("/devices/add/several/", typed, follow=True).content.decode()
+    shown = admin_client.post("/devices/add/several/", typed, follow=True)
+    page = shown.content.decode()
     assert page.count("SHA256:") == 2 and "Not reached" in page
-    admin_client.post("/devices/add/several/confirm/")
+    admin_client.post(path_of(shown))
     assert not Device.objects.exists()
-    admin_client.post("/devices/add/several/confirm/", {"device": [lab[0].name, "127.0.0.99"]})
+    admin_client.post(path_of(shown), {"device": [lab[0].name, "127.0.0.99"]})
     assert [device.name for device in Device.objects.all()] == [lab[0].name]
     assert Job.objects.get().subject == Device.objects.get().subject
     assert not lab[1].authorized_keys.exists()
+    again = admin_client.post(path_of(shown), {"device": [lab[1].name]}).content.decode()
+    assert "Look the hosts up again" in again and lab[1].address in again
+    assert Device.objects.count() == 1
 
 
 @pytest.mark.parametrize(
@@ -272,10 +292,11 @@ def test_an_unknown_host_is_named_with_a_remedy(admin_client: Client) -> None:
 def test_a_changed_host_key_shows_both_fingerprints_and_needs_a_reason(
     admin_client: Client, lab: list[DemoHost]
 ) -> None:
-    add(admin_client, lab[0])
-    admin_client.post("/devices/add/confirm/")
+    admin_client.post(path_of(add(admin_client, lab[0])))
     device = Device.objects.get()
     right = device.host_key
+    refused = admin_client.post(f"/devices/{device.pk}/host-key/", {"line": HOST_KEY, "reason": "r"})
+    assert "Compare again" in refused.content.decode() and Device.objects.get().host_key == right
     Device.objects.filter(pk=device.pk).update(host_key=HOST_KEY)
     page = admin_client.get(f"/devices/{device.pk}/host-key/").content.decode()
     assert page.count("SHA256:") == 2 and "The two differ" in page
