@@ -127,6 +127,6 @@ class Site:
     @staticmethod
     def status(url: str) -> int:
         try:
-            return httpx.get(url, timeout=5).status_code
+            return httpx.get(url, timeout=30).status_code
         except httpx.HTTPError:
             return 0

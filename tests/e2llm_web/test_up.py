@@ -33,7 +33,7 @@ def stopped_site(tmp_path: Path) -> Site:
 
 @pytest.mark.parametrize("part", ["redis", "worker", "web", "gateway"])
 def test_every_part_answers(site: Site, part: str) -> None:
-    assert wait_until(lambda: site.answers(part), f"{part} answers", seconds=60)
+    assert wait_until(lambda: site.answers(part), f"{part} answers", seconds=120)
 
 
 def test_first_start_prints_a_link_that_opens(site: Site) -> None:
@@ -41,13 +41,13 @@ def test_first_start_prints_a_link_that_opens(site: Site) -> None:
 
 
 def test_pages_ask_for_a_login_and_forbid_inline_scripts(site: Site) -> None:
-    answer = httpx.get(f"http://127.0.0.1:{site.port}/")
+    answer = httpx.get(f"http://127.0.0.1:{site.port}/", timeout=30)
     assert (answer.status_code, answer.headers["location"]) == (302, "/login/?next=/")
     assert "script-src 'self'" in answer.headers["content-security-policy"]
 
 
 def test_style_sheet_is_served_compressed_and_without_a_login(site: Site) -> None:
-    answer = httpx.get(f"http://127.0.0.1:{site.port}/static/css/e2llm.css")
+    answer = httpx.get(f"http://127.0.0.1:{site.port}/static/css/e2llm.css", timeout=30)
     assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/css")
     assert answer.headers["content-encoding"] == "gzip"
 
@@ -75,7 +75,7 @@ def test_killed_part_comes_back_and_the_others_find_it(site: Site, part: str) ->
     os.kill(old, signal.SIGKILL)
     wait_until(lambda: site.pid_of(part) not in {None, old}, f"{part} is started again")
     for each in MARKS:
-        assert wait_until(lambda each=each: site.answers(each), f"{each} answers again", seconds=60)  # type: ignore[misc]
+        assert wait_until(lambda each=each: site.answers(each), f"{each} answers again", seconds=120)  # type: ignore[misc]
 
 
 def test_interrupt_stops_everything_and_a_second_start_continues(site: Site) -> None:
@@ -90,7 +90,7 @@ def test_killed_supervisor_leaves_nothing_and_can_start_again(stopped_site: Site
     assert stopped_site.process is not None
     stopped_site.process.kill()
     stopped_site.process.wait()
-    wait_until(lambda: not stopped_site.processes(), "everything ends with its supervisor", seconds=60)
+    wait_until(lambda: not stopped_site.processes(), "everything ends with its supervisor", seconds=120)
     stopped_site.start()
     assert stopped_site.interrupt() == 0, stopped_site.output
 
