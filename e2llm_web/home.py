@@ -72,7 +72,7 @@ class Tile:
     value: str
     unit: str
     hint: str
-    icon: str
+    icon_name: str
 
 
 def page() -> dict[str, Any]:
@@ -131,7 +131,7 @@ def next_step(deployment: Deployment | None) -> NextStep:
     if launch is not None:
         return NextStep(
             launch.Stages(launch.stage).label,
-            f"{launch.model} is on its way. You can close this page; the work goes on.",
+            _launch_text(launch),
             "See the plan and confirm" if launch.stage == Launch.Stages.CONFIRM else "Watch",
             reverse("serving:launch", args=[launch.pk]),
             "rocket-takeoff",
@@ -145,6 +145,12 @@ def next_step(deployment: Deployment | None) -> NextStep:
             "rocket-takeoff",
         )
     return _first_missing()
+
+
+def _launch_text(launch: Launch) -> str:
+    if launch.stage == Launch.Stages.CONFIRM:
+        return f"The plan for {launch.model} is ready. Nothing is started before you confirm it."
+    return f"{launch.model} is on its way. You can close this page; the work goes on."
 
 
 def _first_missing() -> NextStep:
@@ -197,7 +203,7 @@ def _devices() -> list[Attention]:
     troubled = Device.objects.filter(
         state__in=[states.SUSPECT, states.LOST, states.KEY_CHANGED], in_maintenance=False
     )
-    return [_device(device) for device in troubled]
+    return [_device(device) for device in troubled if not device.closed_reason]
 
 
 def _device(device: Device) -> Attention:
@@ -288,7 +294,7 @@ def tiles(latest: TrafficSample, now: datetime) -> list[Tile]:
         Tile(
             "Tokens", significant(tokens / FRESH.total_seconds()), "per second", "last 10 s", "speedometer2"
         ),
-        Tile("Median wait", _wait(p50), "", hint, "clock-history"),
+        Tile("Time in the queue", _wait(p50), "median", hint, "clock-history"),
     ]
 
 

@@ -92,7 +92,8 @@ def publish_routes() -> None:
 async def note_suspect(replica: int, reason: str) -> None:
     """Ask the reconciler to look at a replica: it may hang although its processes run."""
     try:
-        async with redis_asyncio.Redis.from_url(settings.REDIS_URL) as client:
+        limit = PUBLISH_TIMEOUT_SECONDS
+        async with redis_asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=limit) as client:
             await client.hset(SUSPECTS_KEY, str(replica), reason[:300])
     except (redis.RedisError, OSError) as error:
         log.warning("the reconciler was not told about replica %d: %s", replica, error)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hmac
 import time
 from dataclasses import dataclass
+from datetime import datetime
 
+from django.db import DatabaseError
 from django.utils import timezone
 
 from accounts import services, vault
@@ -41,7 +43,7 @@ class Keyring:
         self._stored: dict[str, StoredKey] = {}
         self._active_users: frozenset[int] = frozenset()
         self._digests: dict[tuple[str, str], str] = {}
-        self.used_at: dict[int, float] = {}
+        self._used_at: dict[int, datetime] = {}
 
     def load(self) -> None:
         """Read keys and users from the database."""
@@ -55,6 +57,16 @@ class Keyring:
         self._stored = stored
         self._active_users = frozenset(User.objects.filter(is_active=True).values_list("pk", flat=True))
 
+    def note_uses(self) -> None:
+        """Write when each key was last used since the call before; a key deleted meanwhile is passed over."""
+        used, self._used_at = self._used_at, {}
+        keys = [ApiKey(pk=key_id, last_used_at=at) for key_id, at in used.items()]
+        try:
+            ApiKey.objects.bulk_update(keys, ["last_used_at"])
+        except DatabaseError:
+            self._used_at = used | self._used_at
+            raise
+
     def caller(self, authorization: str) -> Caller:
         """The caller behind an Authorization header, or a 401."""
         scheme, _, text = authorization.partition(" ")
@@ -67,7 +79,7 @@ class Keyring:
         if caller is None:
             raise ApiError(401, "invalid_api_key", "this key is not known, or was revoked, or has expired")
         if caller.key_id is not None:
-            self.used_at[caller.key_id] = time.time()
+            self._used_at[caller.key_id] = timezone.now()
         return caller
 
     def _internal(self, text: str) -> Caller | None:

@@ -82,6 +82,7 @@ class Upkeep:
 
     def _read(self) -> list[Wanted]:
         close_old_connections()
+        self.keyring.note_uses()
         self.keyring.load()
         return load_wanted()
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import Client
+from django.urls import reverse
 
 from inventory import library
 from inventory.models import Device, LanguageModel, Profile
@@ -66,11 +69,16 @@ def states(launch: Launch) -> dict[str, str]:
     return dict(launch.job.steps.values_list("key", "state"))
 
 
-def test_launch_measures_what_is_missing_plans_and_waits_for_one_confirm(unmeasured: Laboratory) -> None:
+def test_launch_measures_what_is_missing_plans_and_waits_for_one_confirm(
+    unmeasured: Laboratory, admin_client: Client
+) -> None:
     first = launch(unmeasured, "box-1", "box-2")
     assert first.stage == Launch.Stages.CONFIRM, first.job.error
     assert {states(first)[key] for key in ("probe", "links", "profiles", "plan")} == {"done"}
     assert not Deployment.objects.exists()
+    page = admin_client.get(reverse("serving:launch", args=[first.pk])).content.decode()
+    assert re.search(r"Each request gets.{0,200}<small>tokens/s</small>", page, re.DOTALL)
+    assert "You can close this page" not in page
 
     deployment = launches.confirm_launch(first, None)
     unmeasured.work()
