@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.core.validators import RegexValidator
 
+from inventory.core.availability import DAYS
 from inventory.models import Device, LanguageModel, SshIdentity
 from inventory.remote import import_identity
 from inventory.services import NewDevice
@@ -204,7 +205,37 @@ class SettingsForm(PlaceForm):
     """What can be changed on a registered device."""
 
     name = forms.CharField(max_length=80, validators=[NAME])
-    field_order = ("name", "address", "llama_folder", "model_roots")
+    chosen_gpu = forms.ChoiceField(
+        required=False,
+        label="GPU for plans",
+        help_text="One of several. Memory and profiles are those of this one, so time the models again after a change.",
+    )
+    available_days = forms.MultipleChoiceField(
+        required=False,
+        choices=[(str(number), day) for number, day in enumerate(DAYS)],
+        widget=forms.CheckboxSelectMultiple,
+        label="Days on which plans may use it",
+        help_text="None ticked: every day.",
+    )
+    available_from = forms.TimeField(
+        required=False,
+        label="From (UTC)",
+        help_text="Empty: the whole day.",
+        widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"),
+    )
+    available_to = forms.TimeField(
+        required=False,
+        label="To (UTC)",
+        help_text="Earlier than from: on the next day.",
+        widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"),
+    )
+    available_until = forms.DateField(
+        required=False,
+        label="Last day",
+        help_text="For a machine that is lent.",
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+    )
+    field_order = ("name", "address", "chosen_gpu", "llama_folder", "model_roots")
 
     def __init__(self, data: Any = None, *, device: Device) -> None:
         self.device = device
@@ -213,8 +244,21 @@ class SettingsForm(PlaceForm):
             "address": device.address,
             "llama_folder": device.llama_folder,
             "model_roots": "\n".join(device.model_roots),
+            "chosen_gpu": device.chosen_gpu,
+            "available_days": list(device.available_days),
+            "available_from": device.available_from,
+            "available_to": device.available_to,
+            "available_until": device.available_until,
         }
         super().__init__(data, initial=initial)
+        gpus = device.hardware.get("gpus", [])
+        if len(gpus) < 2:
+            del self.fields["chosen_gpu"]
+            return
+        field = self.fields["chosen_gpu"]
+        assert isinstance(field, forms.ChoiceField)
+        listed = [(gpu["name"], f"{gpu['name']}: {gpu['description']}") for gpu in gpus]
+        field.choices = [("", f"The first ({gpus[0]['name']})"), *listed]
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()
@@ -223,7 +267,18 @@ class SettingsForm(PlaceForm):
         return name
 
     def values(self) -> dict[str, Any]:
-        return self.cleaned_data | {"address": self.cleaned_data["address"] or None}
+        data = self.cleaned_data
+        days = "".join(sorted(data["available_days"]))
+        return data | {"address": data["address"] or None, "available_days": days}
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        start, end = cleaned.get("available_from"), cleaned.get("available_to")
+        if (start is None) != (end is None):
+            self.add_error("available_to", "Enter both hours, or none.")
+        elif start is not None and start == end:
+            self.add_error("available_to", "These hours are empty: leave both out for the whole day.")
+        return cleaned
 
 
 class MemoryForm(forms.Form):
@@ -249,7 +304,7 @@ class HostKeyForm(forms.Form):
 class ProfileForm(forms.Form):
     model = forms.ModelChoiceField(LanguageModel.objects.all(), label="Model", empty_label=None)
     devices = forms.ModelMultipleChoiceField(
-        Device.objects.usable(), widget=forms.CheckboxSelectMultiple, label="Devices"
+        Device.objects.none(), widget=forms.CheckboxSelectMultiple, label="Devices"
     )
     thoroughness = forms.ChoiceField(
         choices=[
@@ -268,6 +323,9 @@ class ProfileForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        devices = self.fields["devices"]
+        assert isinstance(devices, forms.ModelMultipleChoiceField)
+        devices.queryset = Device.objects.usable()
         if not Device.objects.in_use().exists():
             del self.fields["anyway"]
 

@@ -9,6 +9,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.vault import EncryptedTextField
+from inventory.core.availability import Window
+from inventory.core.hardware import main_gpu
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import DEEP, at_depth
 
@@ -33,8 +35,11 @@ class SshIdentity(models.Model):
 
 class DeviceQuerySet(models.QuerySet["Device"]):
     def usable(self) -> Self:
-        """Devices that a plan may use: probed, with llama.cpp, not in maintenance."""
-        return self.filter(in_maintenance=False, probed_at__isnull=False).exclude(llama={})
+        """Devices that a plan may use: probed, with llama.cpp, not in maintenance, within their hours."""
+        limited = self.exclude(available_days="", available_from=None, available_until=None)
+        closed = [device.pk for device in limited if device.closed_reason]
+        found = self.filter(in_maintenance=False, probed_at__isnull=False).exclude(llama={})
+        return found.exclude(pk__in=closed)
 
     def in_use(self) -> Self:
         """Devices on which something of ours runs now."""
@@ -78,6 +83,12 @@ class Device(models.Model):
     state = models.CharField(max_length=16, choices=States, default=States.NEW)
     state_reason = models.TextField(blank=True)
     in_maintenance = models.BooleanField(default=False)
+    available_days = models.CharField(
+        max_length=7, blank=True, help_text="digits of weekdays, 0 is Monday; empty: every day"
+    )
+    available_from = models.TimeField(null=True, help_text="UTC; empty: the whole day")
+    available_to = models.TimeField(null=True, help_text="UTC; before available_from: on the next day")
+    available_until = models.DateField(null=True, help_text="the last day, UTC")
     hardware = models.JSONField(default=dict, help_text="what the probe read, with sources")
     llama = models.JSONField(
         default=dict,
@@ -87,6 +98,9 @@ class Device(models.Model):
         max_length=500,
         blank=True,
         help_text="absolute folder of llama.cpp's programs when they are not on PATH",
+    )
+    chosen_gpu = models.CharField(
+        max_length=40, blank=True, help_text="as llama.cpp names it; empty: the first that it lists"
     )
     model_roots = models.JSONField(default=list, help_text="absolute folders in which to look for GGUF files")
     gpu_usable_bytes = models.BigIntegerField(
@@ -116,15 +130,30 @@ class Device(models.Model):
         return f"device:{self.pk}"
 
     @property
+    def window(self) -> Window:
+        days = frozenset(map(int, self.available_days))
+        return Window(days, self.available_from, self.available_to, self.available_until)
+
+    @property
+    def closed_reason(self) -> str:
+        """Why its hours keep it out of plans now; empty while they do not."""
+        return self.window.closed_reason(timezone.now())
+
+    @property
     def boot_id(self) -> str:
         """Equal on devices that are the same machine; empty before the first probe."""
         return str(self.hardware.get("boot_id", ""))
 
     @property
+    def gpu(self) -> dict[str, Any] | None:
+        """The one GPU that plans, profiles and deployments use."""
+        return main_gpu(self.hardware, self.chosen_gpu)
+
+    @property
     def main_pool_device(self) -> str:
         """The name that llama.cpp gives the device's main memory pool, such as CUDA0; CPU without a GPU."""
-        gpus = self.hardware.get("gpus", [])
-        return str(gpus[0]["name"]) if gpus else "CPU"
+        gpu = self.gpu
+        return str(gpu["name"]) if gpu else "CPU"
 
     @property
     def main_pool(self) -> str:

@@ -48,6 +48,13 @@ power() {
   command -v pmset >/dev/null 2>&1 && pmset -g batt | head -n 1
   return 0
 }
+sleeps() {
+  if command -v pmset >/dev/null 2>&1; then pmset -g | grep -E '^ *sleep '; return 0; fi
+  command -v systemctl >/dev/null 2>&1 || return 0
+  for u in sleep.target suspend.target; do echo "$u $(within 5 systemctl is-enabled "$u" 2>/dev/null)"; done
+  grep -h -s -E '^ *(IdleAction|HandleLidSwitch)=' /etc/systemd/logind.conf /etc/systemd/logind.conf.d/*.conf
+  return 0
+}
 limits() {
   cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null
   return 0
@@ -91,6 +98,7 @@ section vm_stat vm_stat
 section addresses sh -c 'ip -4 -o addr show scope global || ifconfig | grep "inet " || hostname -I'
 section disk sh -c 'df -Pk "$HOME" /dev/shm || df -Pk "$HOME"'
 section power power
+section sleep sleeps
 section tools tools
 section ours ours
 section amd_sysfs amd

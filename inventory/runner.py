@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from inventory import library, links, profiling
 from inventory.core.hardware import usable_memory
-from inventory.models import Device, LanguageModel, Profile
+from inventory.core.parsers import on_battery as on_battery_of
+from inventory.models import Device, LanguageModel
 from inventory.probe import Probed, missing, probe
 from inventory.remote import HostKeyChanged, RemoteError, connect
 from jobs import runner as jobs
@@ -26,7 +27,14 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS = 8.0
 SUSPECT_AFTER, LOST_AFTER = timedelta(seconds=25), timedelta(seconds=60)
 SKEW_WARNING_SECONDS = 30.0
-BOOT_PROGRAM = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.bootsessionuuid"
+BEAT_PROGRAM = r"""
+cat /proc/sys/kernel/random/boot_id 2>/dev/null || sysctl -n kern.bootsessionuuid
+for d in /sys/class/power_supply/*; do
+  [ -r "$d/online" ] && echo "$(basename "$d") $(cat "$d/online")"
+done
+command -v pmset >/dev/null 2>&1 && pmset -g batt | head -n 1
+exit 0
+"""
 
 
 def probe_job(job_id: int) -> None:
@@ -78,15 +86,12 @@ def save_probe(device: Device, probed: Probed) -> None:
     device.state, device.state_reason = Device.States.ONLINE, problem
     device.probed_at = device.last_seen_at = now
     device.address = device.address or _own_address(device)
-    usable = usable_memory(probed.hardware)
+    usable = usable_memory(probed.hardware, device.chosen_gpu)
     device.hardware["usable_text"] = usable.text
     if not device.memory_override_reason:
         device.gpu_usable_bytes, device.ram_usable_bytes = usable.gpu_bytes, usable.ram_bytes
     device.save()
-    for made in Profile.objects.current().filter(device=device):
-        reason = profiling.stale_reason(device, made)
-        if reason != made.stale_reason:
-            Profile.objects.filter(pk=made.pk).update(stale_reason=reason)
+    profiling.mark_stale(device)
 
 
 def mark_unreachable(device: Device, error: RemoteError) -> None:
@@ -102,12 +107,12 @@ def mark_unreachable(device: Device, error: RemoteError) -> None:
 
 
 def heartbeat() -> list[Device]:
-    """Ask every device whether it is there; returns those that were restarted since their last probe."""
+    """Ask every device whether it is there; returns those that were restarted or changed power since their probe."""
     devices = list(
         Device.objects.filter(in_maintenance=False, probed_at__isnull=False).select_related("identity")
     )
     answers = asyncio.run(_beat(devices))
-    restarted = []
+    changed = []
     for device, answer in zip(devices, answers, strict=True):
         if isinstance(answer, RemoteError):
             mark_unreachable(device, answer)
@@ -117,9 +122,17 @@ def heartbeat() -> list[Device]:
         if came_back:
             values |= {"state": Device.States.ONLINE, "state_reason": ""}
         Device.objects.filter(pk=device.pk).update(**values)
-        if device.boot_id and answer and answer != device.boot_id:
-            restarted.append(device)
-    return restarted
+        if has_changed(device, answer):
+            changed.append(device)
+    return changed
+
+
+def has_changed(device: Device, answer: str) -> bool:
+    """Another boot or another power source than at the last probe: memory, build and speeds may differ."""
+    boot_id, _, power = answer.strip().partition("\n")
+    on_battery = on_battery_of(power)
+    restarted = bool(device.boot_id and boot_id) and boot_id.strip() != device.boot_id
+    return restarted or (on_battery is not None and on_battery != device.hardware.get("on_battery"))
 
 
 async def _probe(device: Device, progress: Progress) -> Probed:
@@ -133,7 +146,7 @@ async def _beat(devices: Sequence[Device]) -> list[str | RemoteError]:
     async def ask(device: Device) -> str | RemoteError:
         try:
             async with asyncio.timeout(BEAT_SECONDS), connect(device) as connection:
-                return (await connection.script(BOOT_PROGRAM, timeout_seconds=BEAT_SECONDS)).stdout.strip()
+                return (await connection.script(BEAT_PROGRAM, timeout_seconds=BEAT_SECONDS)).stdout
         except RemoteError as error:
             return error
         except TimeoutError:

@@ -108,6 +108,8 @@ class DevicesField(forms.ModelMultipleChoiceField):
     def label_from_instance(self, obj: Device) -> str:
         if obj.in_maintenance:
             return f"{obj.name} (in maintenance)"
+        if obj.closed_reason:
+            return f"{obj.name} ({obj.closed_reason})"
         if obj.gpu_usable_bytes is None:
             return f"{obj.name} (not probed)"
         ram = f" + {bytes_text(obj.ram_usable_bytes)} RAM" if obj.ram_usable_bytes else ""

@@ -88,6 +88,9 @@ def device_gap(device: Device, model: LanguageModel, has_profile: bool) -> Missi
     if device.in_maintenance:
         text = f"{device} is in maintenance: end the maintenance, or leave the device out."
         return Missing("maintenance", device.pk, text)
+    if device.closed_reason:
+        text = f"{device} is {device.closed_reason}: wait, change its hours on its page, or leave the device out."
+        return Missing("availability", device.pk, text)
     if device.probed_at is None:
         return Missing("probe", device.pk, f"{device} was never probed: probe it on its page.")
     if not device.llama:

@@ -90,7 +90,7 @@ def host_facts(name: str, device: Device, process: ManagedProcess, model_path: s
         device=name,
         address=address_of(device),
         port=process.port,
-        gpus=tuple(Gpu(gpu["name"], gpu["free_bytes"]) for gpu in device.hardware.get("gpus", [])),
+        gpus=(Gpu(gpu["name"], gpu["free_bytes"]),) if (gpu := device.gpu) else (),
         threads=max(1, device.hardware["cores"] - 1),
         server_path=device.llama.get("server_path") or "",
         rpc_server_path=device.llama.get("rpc_server_path") or "",

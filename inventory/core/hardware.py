@@ -37,6 +37,7 @@ def hardware_of(found: dict[str, Section]) -> dict[str, Any]:
     facts["addresses"] = parsers.addresses(text_of(found, "addresses"))
     facts["disk_free_bytes"] = parsers.free_disk(text_of(found, "disk"))
     facts["on_battery"] = parsers.on_battery(text_of(found, "power"))
+    facts["may_sleep"], facts["sleep_text"] = parsers.sleep_setting(text_of(found, "sleep"))
     facts["tools"] = text_of(found, "tools").split()
     facts["home"] = text_of(found, "home").strip()
     facts["has_our_processes"] = bool(text_of(found, "ours").strip())
@@ -48,27 +49,34 @@ def hardware_of(found: dict[str, Section]) -> dict[str, Any]:
     return facts
 
 
-def usable_memory(hardware: dict[str, Any]) -> UsableMemory:
+def main_gpu(hardware: dict[str, Any], chosen: str = "") -> dict[str, Any] | None:
+    """The GPU that plans use: the one chosen by name, else the first that llama.cpp lists; None without a GPU."""
+    gpus: list[dict[str, Any]] = hardware.get("gpus", [])
+    return next((gpu for gpu in gpus if gpu["name"] == chosen), gpus[0] if gpus else None)
+
+
+def usable_memory(hardware: dict[str, Any], chosen_gpu: str = "") -> UsableMemory:
     """A CPU-only or unified-memory machine is one pool; a machine with its own GPU memory has RAM beside it."""
     ram, ram_text = _ram_usable(hardware)
-    gpus = hardware["gpus"]
-    if not gpus:
+    gpu = main_gpu(hardware, chosen_gpu)
+    if gpu is None:
         return UsableMemory(ram, 0, f"no GPU: one pool of RAM, {ram_text}")
     if hardware["is_unified"]:
-        limit = hardware.get("metal_limit_bytes") or gpus[0]["total_bytes"] or ram
+        limit = hardware.get("metal_limit_bytes") or gpu["total_bytes"] or ram
         usable = min(limit, max(ram, 0)) if hardware["memory_total_bytes"] else limit
         return UsableMemory(
             usable, 0, f"unified memory: the smaller of the GPU limit {_gb(limit)} and {ram_text}"
         )
-    total, source = _smallest_total(hardware)
+    total, source = _smallest_total(hardware, gpu)
     reserve = max(int(total * GPU_RESERVE_FRACTION), GPU_RESERVE_BYTES)
     usable = total - reserve
-    free = gpus[0]["free_bytes"]
-    text = f"GPU: {_gb(total)} ({source}) less {_gb(reserve)} in reserve"
+    free = gpu["free_bytes"]
+    name = gpu["name"] if len(hardware["gpus"]) > 1 else "GPU"
+    text = f"{name}: {_gb(total)} ({source}) less {_gb(reserve)} in reserve"
     if not hardware["has_our_processes"] and free is not None and free < usable:
         usable, text = (
             free,
-            f"GPU: {_gb(free)} free at the probe, other programs hold the rest of {_gb(total)}",
+            f"{name}: {_gb(free)} free at the probe, other programs hold the rest of {_gb(total)}",
         )
     return UsableMemory(max(usable, 0), ram, f"{text}; RAM beside it: {ram_text}")
 
@@ -149,11 +157,11 @@ def _ram_usable(hardware: dict[str, Any]) -> tuple[int, str]:
     return max(usable, 0), text
 
 
-def _smallest_total(hardware: dict[str, Any]) -> tuple[int, str]:
-    """Where sources disagree the smaller number is the safer one."""
-    gpu = hardware["gpus"][0]
+def _smallest_total(hardware: dict[str, Any], gpu: dict[str, Any]) -> tuple[int, str]:
+    """Where sources disagree the smaller number is the safer one; both list the cards in the same order."""
+    place = hardware["gpus"].index(gpu)
     cards = [card for card in hardware["system_gpus"] if card["total_bytes"]]
-    best = min([gpu, *cards[:1]], key=lambda card: card["total_bytes"] or 0)
+    best = min([gpu, *cards[place : place + 1]], key=lambda card: card["total_bytes"] or 0)
     return best["total_bytes"] or 0, best["source"]
 
 
@@ -164,7 +172,7 @@ def _warnings(gpus: list[Accelerator], cards: list[Accelerator], facts: dict[str
             f"{cards[0].source} sees {cards[0].description}, but this llama.cpp build does not use it"
         )
     if len(gpus) > 1:
-        found.append(f"{len(gpus)} GPUs found; plans use the first, {gpus[0].name}")
+        found.append(f"{len(gpus)} GPUs found; plans use one of them, which an admin chooses under Settings")
     for gpu, card in zip(gpus, cards, strict=False):
         if (
             gpu.total_bytes
@@ -177,6 +185,8 @@ def _warnings(gpus: list[Accelerator], cards: list[Accelerator], facts: dict[str
             )
     if facts["on_battery"]:
         found.append("runs on battery: speeds measured now may not hold on mains power")
+    if facts["may_sleep"]:
+        found.append(f"it {facts['sleep_text']}: what runs on it stops then, so switch that off there")
     return found
 
 

@@ -177,6 +177,25 @@ def on_battery(text: str) -> bool | None:
     return "1" not in states if states else None
 
 
+def sleep_setting(text: str) -> tuple[bool | None, str]:
+    """Whether a host falls asleep by itself, and how that is known; None where only its desktop would know."""
+    minutes = re.search(r"^ *sleep +(\d+)", text, re.MULTILINE)
+    if minutes:
+        idle = int(minutes[1])
+        return (
+            idle > 0,
+            f"sleeps after {idle} min without a user (pmset)" if idle else "never sleeps by itself (pmset)",
+        )
+    if re.search(r"^(?:sleep|suspend)\.target masked", text, re.MULTILINE):
+        return False, "cannot sleep (systemd, masked)"
+    action = re.findall(r"^ *IdleAction=(\S+)", text, re.MULTILINE)
+    if action and action[-1] not in ("ignore", "lock"):
+        return True, f"does {action[-1]} when idle (logind)"
+    if ".target" in text:
+        return None, "systemd lets it sleep but does not send it; a desktop session may"
+    return None, ""
+
+
 def rpc_protocol(text: str) -> str:
     """`Starting RPC server v5.0.0` gives `5.0.0`."""
     found = re.search(r"RPC server v(\d+\.\d+\.\d+)", text)

@@ -16,10 +16,9 @@ NO_CHECKPOINTS = ("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints")
 
 def benches(device: Device, shape: ModelShape) -> list[Bench]:
     """One pool where the device is CPU-only or has unified memory; a second one where RAM lies beside a GPU."""
-    gpus = device.hardware["gpus"]
-    if not gpus:
+    if device.gpu is None:
         return [Bench("gpu", ("-dev", "none"))]
-    name = gpus[0]["name"]
+    name = device.gpu["name"]
     main = Bench("gpu", ("-dev", name, "-ngl", "999"))
     if not device.ram_usable_bytes:
         return [main]

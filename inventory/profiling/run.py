@@ -127,6 +127,14 @@ def stale_reason(device: Device, made: Profile) -> str:
     return f"since it was made: {', '.join(changed)}" if changed else ""
 
 
+def mark_stale(device: Device) -> None:
+    """Say of every current profile of the device whether and why it no longer holds."""
+    for made in Profile.objects.current().filter(device=device):
+        reason = stale_reason(device, made)
+        if reason != made.stale_reason:
+            Profile.objects.filter(pk=made.pk).update(stale_reason=reason)
+
+
 async def _profile(
     devices: Sequence[Device], model: LanguageModel, progress: Progress, grid: Grid
 ) -> dict[int, Outcome]:

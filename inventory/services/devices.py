@@ -11,6 +11,7 @@ from django.db.models.deletion import Collector
 
 from accounts.models import User
 from accounts.services import audit
+from inventory import profiling
 from inventory.core.hardware import usable_memory
 from inventory.models import RUNNING_STATES, Device
 from inventory.remote import host_key as read_host_key
@@ -58,7 +59,7 @@ def override_memory(device: Device, gpu_bytes: int, ram_bytes: int, reason: str,
 
 def use_probed_memory(device: Device, user: User | None) -> None:
     """Drop what was set by hand."""
-    usable = usable_memory(device.hardware)
+    usable = usable_memory(device.hardware, device.chosen_gpu)
     device.gpu_usable_bytes, device.ram_usable_bytes = usable.gpu_bytes, usable.ram_bytes
     device.memory_override_reason = ""
     device.save(update_fields=["gpu_usable_bytes", "ram_usable_bytes", "memory_override_reason"])
@@ -71,8 +72,20 @@ def settle(device: Device, values: dict[str, Any], user: User | None) -> None:
     for key, value in changed.items():
         setattr(device, key, value)
     device.save(update_fields=list(changed))
+    if "chosen_gpu" in changed:
+        _follow_gpu(device)
     if changed:
         audit(user, "device.changed", device.name, {key: str(value)[:200] for key, value in changed.items()})
+
+
+def _follow_gpu(device: Device) -> None:
+    """Another GPU has another memory and other times."""
+    if not device.memory_override_reason:
+        usable = usable_memory(device.hardware, device.chosen_gpu)
+        device.gpu_usable_bytes, device.ram_usable_bytes = usable.gpu_bytes, usable.ram_bytes
+        device.hardware["usable_text"] = usable.text
+        device.save(update_fields=["gpu_usable_bytes", "ram_usable_bytes", "hardware"])
+    profiling.mark_stale(device)
 
 
 def removal_effects(device: Device) -> list[str]:

@@ -89,7 +89,7 @@ def start_profile(
 
 
 def heartbeat() -> None:
-    """Watch all devices; one that was restarted is probed again, since its memory and build may differ."""
+    """Watch all devices; one that was restarted or unplugged is probed again, since its memory and speed may differ."""
     for device in runner.heartbeat():
         try:
             start_probe(device, None)

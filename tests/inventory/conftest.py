@@ -13,13 +13,15 @@ from demo import hosts
 from demo.hosts import DemoHost
 from inventory import services
 from inventory.core.model_shape import shape_of
-from inventory.models import Device, LanguageModel
+from inventory.core.profile import fit
+from inventory.models import Device, LanguageModel, Profile
 from inventory.services import NewDevice
 from jobs.models import Job, State
 from jobs.progress import Progress
 from serving.models import Deployment, ManagedProcess, Replica
 from tests.inventory import tiny_models as tiny
 from tests.inventory.test_gguf import header_of
+from tests.inventory.test_profile_fit import timings
 from tests.lab import threaded_hosts
 
 MakeProgress = Callable[[], Progress]
@@ -120,6 +122,21 @@ def model(db: None, tmp_path: Path) -> LanguageModel:
     shape = shape_of([header_of(tiny.LLAMA.write(tmp_path / "tiny.gguf"))])
     return LanguageModel.objects.create(
         name="tiny", architecture="llama", fingerprint="f", size_bytes=shape.file_bytes, shape=shape.to_dict()
+    )
+
+
+@pytest.fixture
+def profile(devices: list[Device], model: LanguageModel) -> Profile:
+    found = timings()
+    fitted = fit(found, 1.0)
+    return Profile.objects.create(
+        device=devices[0],
+        model=model,
+        tables=fitted.tables,
+        samples=[timing.to_dict() for timing in found],
+        residual=fitted.residual,
+        made_under={"build": "1", "threads": 7, "main_device": "CPU", "noisy": []},
+        measured_at=timezone.now(),
     )
 
 

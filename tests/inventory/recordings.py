@@ -89,6 +89,7 @@ M1_MAX_WIRED: Recording = M2_MAX | {
     ),
     "vm_stat": "Mach Virtual Memory Statistics: (page size of 16384 bytes)\nPages free:  3900000.\nPages inactive: 10000.",
     "power": "Now drawing from 'Battery Power'",
+    "sleep": " sleep                10 (sleep prevented by sharingd)",
     "llama_devices": "Available devices:\n  MTL0: Apple M1 Max (57344 MiB, 57343 MiB free)",
 }
 

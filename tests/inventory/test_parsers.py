@@ -88,3 +88,16 @@ def test_disks_addresses_and_power() -> None:
     assert parsers.on_battery("ADP1 1") is False
     assert parsers.on_battery("Now drawing from 'Battery Power'") is True
     assert parsers.on_battery("") is None
+
+
+def test_sleep_settings_of_macos_and_systemd() -> None:
+    assert parsers.sleep_setting(" sleep                10 (sleep prevented by sharingd)")[0] is True
+    assert parsers.sleep_setting(" sleep                0")[0] is False
+    masked = "sleep.target masked\nsuspend.target static"
+    assert parsers.sleep_setting(masked)[0] is False
+    assert parsers.sleep_setting("sleep.target static\nIdleAction=suspend") == (
+        True,
+        "does suspend when idle (logind)",
+    )
+    assert parsers.sleep_setting("sleep.target static\nIdleAction=ignore")[0] is None
+    assert parsers.sleep_setting("") == (None, "")
