@@ -113,7 +113,7 @@ class Catalogue:
         rows = _pareto_rows(points.slots, np.where(keep, figures.rate, -1.0))
         counts = outcome.split(rows)
         return tuple(
-            self._option(points, group, int(outcome.master[row]), tuple(blocks), row, figures)
+            self._option(points, group, (int(outcome.master[row]), tuple(blocks)), row, figures)
             for row, blocks in zip(rows.tolist(), counts.tolist(), strict=True)
         )
 
@@ -127,11 +127,11 @@ class Catalogue:
         self,
         points: RolePoints,
         group: Group,
-        master: int,
-        counts: tuple[int, ...],
+        split: tuple[int, tuple[int, ...]],
         row: int,
         figures: _Figures,
     ) -> Option:
+        master, counts = split
         handover = 0.0 if points.role == MIXED else self.handover_seconds(group, master, counts)
         bare = float(figures.rate[row])
         seconds = points.prompt_seconds if points.role == PREFILL else points.decode_seconds

@@ -138,7 +138,7 @@ def evolve(
             proof = closed_form_proof("genetic algorithm", catalogue.evaluations)
             plan = build_plan(catalogue, value.choices(shown), proof, problem.policy.seed)
         evaluated = [found.seconds for found in map(value, state.population) if found is not None]
-        state = EvolveState(number, elites, children, rng.bit_generator.state)  # type: ignore[arg-type]
+        state = EvolveState(number, elites, children, dict(rng.bit_generator.state))
         yield Generation(
             number=number,
             best_seconds=best.seconds if best else None,
