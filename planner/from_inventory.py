@@ -83,6 +83,12 @@ def missing(model: LanguageModel, devices: Sequence[Device]) -> list[Missing]:
     return [gap for gap in gaps if gap is not None]
 
 
+def standing_gaps(model: LanguageModel, devices: Sequence[Device]) -> list[Missing]:
+    """What keeps devices out of a plan that neither a probe nor a profile, which come by themselves, can mend."""
+    gaps = [device_gap(device, model, has_profile=True) for device in devices]
+    return [gap for gap in gaps if gap is not None and gap.what != "probe"]
+
+
 def device_gap(device: Device, model: LanguageModel, has_profile: bool) -> Missing | None:
     """The first thing that keeps a device out of a plan for the model."""
     if device.in_maintenance:
@@ -94,10 +100,16 @@ def device_gap(device: Device, model: LanguageModel, has_profile: bool) -> Missi
     if device.probed_at is None:
         return Missing("probe", device.pk, f"{device} was never probed: probe it on its page.")
     if not device.llama:
-        text = f"No llama.cpp was found on {device}: install llama-server there and probe it again."
+        text = (
+            f"No llama.cpp was found on {device}: install llama-server there and probe it again, "
+            "or leave the device out."
+        )
         return Missing("llama", device.pk, text)
     if not device.gpu_usable_bytes:
-        text = f"The usable memory of {device} is unknown: probe it again, or enter the memory on its page."
+        text = (
+            f"{device} has no usable memory that is known: probe it again, enter the memory on its page, "
+            "or leave the device out."
+        )
         return Missing("memory", device.pk, text)
     if not has_profile:
         return Missing("profile", device.pk, f"No profile of {model} on {device}: run a profile.")

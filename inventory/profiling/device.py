@@ -25,7 +25,7 @@ from inventory.profiling.bench import (
     time_round,
     warm_up,
 )
-from inventory.profiling.launches import benches, launches_for
+from inventory.profiling.launches import benches, launches_for, refuse_unusable
 from inventory.profiling.settings import Grid
 from inventory.remote import Connection, RemoteError, connect
 
@@ -49,6 +49,7 @@ class Material:
 
 async def time_device(device: Device, material: Material, grid: Grid, report: Report) -> list[Timing]:
     """Every timing of the grid; the host is left as it was found, also after an error or a cancel."""
+    refuse_unusable(device)
     grid = grid.within(material.shape.context_train)
     async with connect(device) as connection:
         folder = await make_folder(connection, device.hardware["home"])

@@ -6,12 +6,24 @@ from collections.abc import Sequence
 
 from inventory.core.hardware import spare_threads
 from inventory.core.model_shape import ModelShape
+from inventory.core.profile import ProfileError
 from inventory.models import Device
 from inventory.profiling.bench import Bench, Launch
 from inventory.profiling.settings import Grid
 
 NO_UI = ("--no-ui", "--no-webui")
 NO_CHECKPOINTS = ("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints")
+
+
+def refuse_unusable(device: Device) -> None:
+    """ProfileError, with the remedy, for a device on which nothing of llama.cpp can be started."""
+    if not device.hardware:
+        raise ProfileError(f"{device.name} was never probed: probe it on its page.")
+    if not device.llama.get("server_path"):
+        raise ProfileError(
+            f"No llama.cpp was found on {device.name}: install llama-server there, or enter its folder on the "
+            "device's page, and probe it again."
+        )
 
 
 def benches(device: Device, shape: ModelShape) -> list[Bench]:
@@ -41,7 +53,7 @@ def launches_for(
 
 
 def _argv(device: Device, grid: Grid, bench: Bench, path: str, port: int) -> tuple[str, ...]:
-    known = frozenset(device.llama["flags"])
+    known = frozenset(device.llama.get("flags", ()))  # an old probe knew none: plain options then
     argv = [device.llama["server_path"], "-m", path, "--host", "127.0.0.1", "--port", str(port)]
     argv += [
         "-np",

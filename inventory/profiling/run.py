@@ -29,7 +29,7 @@ from jobs.progress import Progress
 
 CHECK_SECONDS = 0.2
 
-Outcome = list[Timing] | str
+Outcome = Profile | str
 
 
 @dataclass
@@ -72,9 +72,8 @@ def profile(
         if isinstance(outcome, str):
             failures.append(f"{device.name}: {outcome}")
             continue
-        made = save(device, model, outcome)
-        saved.append(made)
-        saved += [_copy(made, twin) for twin in copies.get(device.pk, [])]
+        saved.append(outcome)
+        saved += [_copy(outcome, twin) for twin in copies.get(device.pk, [])]
     if failures:
         raise JobFailed(" ".join(failures))
     return saved
@@ -138,7 +137,7 @@ def mark_stale(device: Device) -> None:
 async def _profile(
     devices: Sequence[Device], model: LanguageModel, progress: Progress, grid: Grid
 ) -> dict[int, Outcome]:
-    """Timings, or what went wrong, by device id."""
+    """The profile, saved as soon as its device is done, or what went wrong, by device id."""
     places = await asyncio.to_thread(_places, model)
     material = await _material(model, places)
     watch = Watch(progress, [device.name for device in devices])
@@ -146,7 +145,7 @@ async def _profile(
 
     async def one_machine(group: list[Device]) -> None:
         for device in group:
-            outcomes[device.pk] = await _time(device, material, grid, watch)
+            outcomes[device.pk] = await _time(device, model, material, grid, watch)
 
     work = asyncio.gather(*(one_machine(group) for group in _machines(devices)))
     try:
@@ -162,23 +161,25 @@ async def _profile(
     return outcomes
 
 
-async def _time(device: Device, material: Material, grid: Grid, watch: Watch) -> Outcome:
+async def _time(
+    device: Device, model: LanguageModel, material: Material, grid: Grid, watch: Watch
+) -> Outcome:
     key = f"profile:{device.pk}"
     watch.progress.start_step(key)
     try:
         timings = await time_device(
             device, material, grid, lambda text, share, wait: watch.report(device.name, text, share, wait)
         )
-        residual = fit(timings, material.shape.head_blocks).residual
+        made = await asyncio.to_thread(save, device, model, timings)
     except (RemoteError, UpstreamError, GgufError, ProfileError) as error:
         watch.progress.fail_step(key, str(error))
         return str(error)
     rounds = 1 + max(timing.round for timing in timings)
     watch.report(device.name, "timed", 1.0, None)
     watch.progress.end_step(
-        key, f"{len(timings)} timings in {rounds} rounds, {residual:.0%} off the fit at most"
+        key, f"{len(timings)} timings in {rounds} rounds, {made.residual:.0%} off the fit at most"
     )
-    return timings
+    return made
 
 
 def _machines(devices: Sequence[Device]) -> list[list[Device]]:

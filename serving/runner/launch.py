@@ -21,7 +21,7 @@ from jobs.core.errors import JobFailed, LeaseLost
 from jobs.progress import Progress
 from planner.core.errors import BadDocument, NoFeasiblePlan
 from planner.core.problem import Problem
-from planner.from_inventory import CannotPlan, cluster_of
+from planner.from_inventory import CannotPlan, cluster_of, standing_gaps
 from planner.models import PlanRun
 from planner.runner import plan_inline
 from planner.services import record_run
@@ -107,6 +107,9 @@ def probe_devices(progress: Progress, found: Launch, devices: list[Device]) -> s
         inventory.save_probe(device, probed)
         if not device.llama:
             raise JobFailed(f"{device}: {device.state_reason} Or leave the device out.")
+    gaps = standing_gaps(found.model, devices)
+    if gaps:
+        raise CannotPlan(gaps)
     return ", ".join(str(device) for device in stale)
 
 

@@ -13,6 +13,7 @@ from accounts.services import audit
 from inventory.models import Device, LanguageModel
 from jobs import services as jobs
 from planner import charts, events
+from planner.from_inventory import CannotPlan, standing_gaps
 from planner.models import PlanRun
 from planner.services import points_of
 from serving.models import Deployment, Launch
@@ -30,7 +31,13 @@ def start_launch(
     *,
     deploys_unasked: bool = False,
 ) -> Launch:
-    """Start measuring what is missing and planning; AlreadyRunning while another launch of the model is under way."""
+    """Start measuring what is missing and planning.
+
+    CannotPlan names devices that cannot be used as they are; AlreadyRunning while another launch of the model runs.
+    """
+    gaps = standing_gaps(model, devices)
+    if gaps:
+        raise CannotPlan(gaps)
     with transaction.atomic():
         job = jobs.start(TASK, {}, user, label=f"Plan and deploy {model}", subject=f"launch:{model.pk}")
         launch = Launch.objects.create(

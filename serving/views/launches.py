@@ -13,6 +13,7 @@ from accounts.services import operator_required
 from inventory.models import Device, LanguageModel
 from jobs import services as jobs
 from planner import charts
+from planner.from_inventory import CannotPlan
 from planner.models import PlanRun
 from planner.services import points_of
 from serving.core.placement import BadLaunch
@@ -41,6 +42,10 @@ def new(request: HttpRequest) -> HttpResponse:
             person(request),
             deploys_unasked=data["deploys_unasked"],
         )
+    except CannotPlan as error:
+        for gap in error.missing:
+            form.add_error("devices", gap.text)
+        return form_page(request, form, status=REJECTED)
     except jobs.AlreadyRunning as error:
         messages.warning(request, str(error))
         running = Launch.objects.filter(job=error.job).first()

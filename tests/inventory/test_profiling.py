@@ -132,6 +132,16 @@ def test_a_server_that_does_not_start_is_named_with_its_last_words(
     assert left_behind(lab) == []
 
 
+def test_what_is_finished_stays_when_another_device_cannot_be_timed(
+    devices: list[Device], lab: list[DemoHost], make_progress: MakeProgress
+) -> None:
+    devices[1].llama = {}
+    with pytest.raises(JobFailed, match="No llama.cpp was found on box-2: install llama-server"):
+        profiling.profile(devices, LanguageModel.objects.get(), make_progress(), grid=SHORT)
+    assert [made.device for made in Profile.objects.current()] == devices[:1]
+    assert left_behind(lab) == []
+
+
 def test_a_file_that_changed_is_not_profiled(
     devices: list[Device], lab: list[DemoHost], make_progress: MakeProgress
 ) -> None:

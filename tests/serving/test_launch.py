@@ -17,6 +17,8 @@ from inventory.models import Device, LanguageModel, Profile
 from inventory.remote import connect
 from jobs import services as jobs
 from jobs.core.errors import JobFailed
+from jobs.models import Job
+from planner.from_inventory import CannotPlan
 from serving import tasks
 from serving.models import Deployment, Launch
 from serving.services import launches
@@ -100,6 +102,21 @@ def test_device_without_llama_cpp_is_named(unmeasured: Laboratory, tmp_path: Pat
     assert ended.stage == Launch.Stages.ENDED
     assert "box-2" in ended.job.error
     assert "leave the device out" in ended.job.error
+
+
+def test_device_known_to_lack_llama_cpp_is_refused_at_once(
+    laboratory: Laboratory, admin_client: Client
+) -> None:
+    Device.objects.filter(name="box-2").update(llama={})
+    devices = list(Device.objects.filter(name__in=["box-1", "box-2"]))
+    with pytest.raises(CannotPlan, match="No llama.cpp was found on box-2: install llama-server"):
+        launches.start_launch(laboratory.model, devices, WORKLOAD, POLICY, None)
+    typed = WORKLOAD | {"min_tokens_per_second": 0.5, "max_slots": 2, "runtime": "serial", "seed": 0}
+    typed |= {"method": "auto", "model": laboratory.model.pk, "devices": [device.pk for device in devices]}
+    answer = admin_client.post(reverse("serving:launch_new"), typed)
+    assert answer.status_code == 422
+    assert "No llama.cpp was found on box-2" in str(answer.context["form"].errors["devices"])
+    assert not Launch.objects.exists() and not Job.objects.exists()
 
 
 def test_second_click_finds_the_first_launch(laboratory: Laboratory) -> None:
