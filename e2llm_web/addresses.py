@@ -23,6 +23,10 @@ class Addresses:
         return f"http://{self.connect_host}:{self.gateway_port}"
 
     @property
+    def ports_by_option(self) -> dict[str, int]:
+        return {"--port": self.port, "--gateway-port": self.gateway_port}
+
+    @property
     def connect_host(self) -> str:
         """How this machine itself reaches them."""
         return bracketed(EVERYWHERE.get(self.host, self.host))

@@ -1,20 +1,25 @@
 """Is a TCP port free, and who holds it?"""
 
 import asyncio
+import errno
 import socket
 from pathlib import Path
 
 LISTENING = "0A"
+LOWEST, HIGHEST = 1, 65535
 
 
 def is_free(host: str, port: int) -> bool:
+    """Raises OSError when nobody could listen there: no such address, or not for this user."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
     return True
 
 

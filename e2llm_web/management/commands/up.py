@@ -52,6 +52,7 @@ class Command(BaseCommand):
         self, *args: Any, host: str, port: int, gateway_port: int, demo: str | None, **options: Any
     ) -> None:
         addresses = Addresses(host, port, gateway_port)
+        check_port_numbers(addresses)
         settings.DATA_DIR.mkdir(parents=True, exist_ok=True)
         with claim(settings.DATA_DIR / "up.lock", addresses):
             check_disk()
@@ -148,9 +149,29 @@ def check_disk() -> None:
         )
 
 
+def check_port_numbers(addresses: Addresses) -> None:
+    for option, port in addresses.ports_by_option.items():
+        if not ports.LOWEST <= port <= ports.HIGHEST:
+            raise CommandError(
+                f"{option} {port} is no port: give a number from {ports.LOWEST} to {ports.HIGHEST}."
+            )
+    if addresses.port == addresses.gateway_port:
+        raise CommandError(
+            f"--port and --gateway-port are both {addresses.port}, but pages and gateway need a port each. "
+            "Remedy: change one of them."
+        )
+
+
 def check_ports(addresses: Addresses) -> None:
-    for option, port in (("--port", addresses.port), ("--gateway-port", addresses.gateway_port)):
-        if not ports.is_free(addresses.host, port):
+    for option, port in addresses.ports_by_option.items():
+        try:
+            is_free = ports.is_free(addresses.host, port)
+        except OSError as error:
+            raise CommandError(
+                f"Nothing can listen on port {port} of {addresses.host}: {error.strerror}. Remedy: give an address "
+                f"of this machine with --host, and a port above 1023 with {option}."
+            ) from None
+        if not is_free:
             raise CommandError(
                 f"Port {port} on {addresses.host} is taken by {ports.holder(port)}. "
                 f"Remedy: stop that program, or choose another port with {option}."
