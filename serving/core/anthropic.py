@@ -8,7 +8,7 @@ from typing import Any
 
 from serving.core import sse
 from serving.core.body import BadRequest
-from serving.core.openai import Generation, chat_request
+from serving.core.openai import Generation, chat_request, stops_of
 
 STOP_REASONS = {
     "stop": "end_turn",
@@ -34,9 +34,9 @@ def messages_request(value: dict[str, Any], size: int) -> Generation:
     chat = {name: value[name] for name in PASSED if value.get(name) is not None}
     chat["messages"] = [*system_messages(value.get("system")), *chat_messages(value.get("messages"))]
     if value.get("stop_sequences"):
-        chat["stop"] = value["stop_sequences"]
+        chat["stop"] = stops_of(value["stop_sequences"], "stop_sequences")
     if value.get("tools"):
-        chat["tools"] = [chat_tool(tool) for tool in value["tools"]]
+        chat["tools"] = chat_tools(value["tools"])
     if value.get("tool_choice"):
         chat["tool_choice"] = chat_tool_choice(value["tool_choice"])
     return chat_request(chat, size)
@@ -108,6 +108,12 @@ def text_of(content: Any, param: str) -> str:
             raise BadRequest(f"{param} holds a block that is not text; this endpoint reads text only", param)
         texts.append(block["text"])
     return "\n".join(texts)
+
+
+def chat_tools(tools: Any) -> list[dict[str, Any]]:
+    if not isinstance(tools, list):
+        raise BadRequest("tools must be a list", "tools")
+    return [chat_tool(tool) for tool in tools]
 
 
 def chat_tool(tool: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 MAX_DEPTH = 32
+MAX_DIGITS = 400
 
 
 class BadRequest(ValueError):
@@ -40,6 +41,13 @@ def _no_constant(name: str) -> float:
     raise json.JSONDecodeError(f"{name} is not JSON", name, 0)
 
 
+def _whole(digits: str) -> int:
+    """Python refuses some thousands of digits with an error of its own, and no field needs as many."""
+    if len(digits) > MAX_DIGITS:
+        raise BadRequest(f"the body holds a number of {len(digits)} digits, {MAX_DIGITS} are allowed")
+    return int(digits)
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
@@ -61,4 +69,4 @@ def _check_depth(value: Any) -> None:
     raise BadRequest(f"the body is nested deeper than {MAX_DEPTH} levels")
 
 
-DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique)
+DECODER = json.JSONDecoder(parse_int=_whole, parse_constant=_no_constant, object_pairs_hook=_unique)

@@ -16,13 +16,15 @@ MAX_STOPS = 16
 MAX_CHOICES = 8
 MAX_TOP_LOGPROBS = 20
 MAX_SCHEMA_CHARACTERS = 64 * 1024
+MAX_TOKENS = 2**31 - 1
+SHOWN_CHARACTERS = 60
 TOKENS_PER_MESSAGE = 16  # more than any chat template in use adds around one message
 TOKENS_PER_TEMPLATE = 64
 TOKENS_PER_TOOLS = 1024
 CHAT_PATH = "/v1/chat/completions"
 COMPLETION_PATH = "/v1/completions"
 
-Check = Callable[[Any], Any]
+Check = Callable[[Any, str], Any]  # value and name of the field -> what is passed on
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Generation:
 
 def chat_request(value: dict[str, Any], size: int) -> Generation:
     """A chat completion; `size` is the length of the body in bytes."""
-    model = _text(value, "model", required=True)
+    model = _text(value, "model", "model", required=True)
     messages = _messages(value.get("messages"))
     tools = TOKENS_PER_TOOLS if value.get("tools") else 0
     return Generation(
@@ -64,14 +66,15 @@ def chat_request(value: dict[str, Any], size: int) -> Generation:
 
 def completion_request(value: dict[str, Any], size: int) -> Generation:
     """A completion of plain text."""
-    model = _text(value, "model", required=True)
+    model = _text(value, "model", "model", required=True)
     prompt = value.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str) or not prompt:
         raise BadRequest("prompt must be one text that is not empty", "prompt")
-    if value.get("suffix") or value.get("echo") or value.get("best_of") not in (None, 1):
-        raise BadRequest("suffix, echo and best_of are not supported")
+    for name, plain in (("suffix", None), ("echo", False), ("best_of", 1)):
+        if value.get(name) and value[name] != plain:
+            raise BadRequest(f"{name} is {shown(value[name])}; it is not supported", name)
     return Generation(
         model=model,
         path=COMPLETION_PATH,
@@ -86,7 +89,7 @@ def completion_request(value: dict[str, Any], size: int) -> Generation:
 
 
 def allowed(value: dict[str, Any], fields: dict[str, Check]) -> dict[str, Any]:
-    return {name: check(value[name]) for name, check in fields.items() if value.get(name) is not None}
+    return {name: check(value[name], name) for name, check in fields.items() if value.get(name) is not None}
 
 
 def opening(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -103,8 +106,8 @@ def _wants_usage(value: dict[str, Any]) -> bool:
 
 
 def _max_tokens(value: dict[str, Any], *names: str) -> int | None:
-    given = [value[name] for name in names if value.get(name) is not None]
-    return whole_number(1, 2**31)(given[0]) if given else None
+    given = [name for name in names if value.get(name) is not None]
+    return whole_number(1, MAX_TOKENS)(value[given[0]], given[0]) if given else None
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:
@@ -118,12 +121,14 @@ def _message(value: Any, path: str) -> dict[str, Any]:
         raise BadRequest(f"{path} must be an object", path)
     role = value.get("role")
     if role not in ("system", "developer", "user", "assistant", "tool"):
-        raise BadRequest(f"{path}.role is {role!r}; it must be system, user, assistant or tool", path)
+        raise BadRequest(
+            f"{path}.role is {shown(role)}; it must be system, user, assistant or tool", f"{path}.role"
+        )
     message: dict[str, Any] = {"role": "system" if role == "developer" else role}
     message["content"] = _content(value.get("content"), f"{path}.content", optional=role == "assistant")
     for name in ("name", "tool_call_id", "reasoning_content"):
         if value.get(name) is not None:
-            message[name] = _text(value, name)
+            message[name] = _text(value, name, f"{path}.{name}")
     if value.get("tool_calls") is not None:
         message["tool_calls"] = _tool_calls(value["tool_calls"], f"{path}.tool_calls")
     return message
@@ -163,84 +168,85 @@ def _tool_calls(value: Any, path: str) -> list[dict[str, Any]]:
     return calls
 
 
-def _tools(value: Any) -> list[dict[str, Any]]:
+def _tools(value: Any, path: str) -> list[dict[str, Any]]:
     if not isinstance(value, list):
-        raise BadRequest("tools must be a list", "tools")
+        raise BadRequest(f"{path} must be a list", path)
     tools = []
     for tool in value:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise BadRequest("each tool needs a function with a name", "tools")
+            raise BadRequest(f"{path}: each tool needs a function with a name", path)
         known = {
             name: function[name]
             for name in ("name", "description", "parameters", "strict")
             if name in function
         }
         tools.append({"type": "function", "function": known})
-    return _small(tools, "tools")
+    return _small(tools, path)
 
 
-def _tool_choice(value: Any) -> Any:
+def _tool_choice(value: Any, path: str) -> Any:
     if value in ("auto", "none", "required"):
         return value
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
-        return {"type": "function", "function": {"name": _text(value["function"], "name", required=True)}}
-    raise BadRequest("tool_choice must be auto, none, required or a function", "tool_choice")
+        name = _text(value["function"], "name", f"{path}.function.name", required=True)
+        return {"type": "function", "function": {"name": name}}
+    raise BadRequest(f"{path} must be auto, none, required or a function", path)
 
 
-def _response_format(value: Any) -> dict[str, Any]:
+def _response_format(value: Any, path: str) -> dict[str, Any]:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind in ("text", "json_object"):
         return {"type": kind}
     if kind == "json_schema" and isinstance(value.get("json_schema"), dict):
-        return _small({"type": kind, "json_schema": value["json_schema"]}, "response_format")
-    raise BadRequest(
-        "response_format must be text, json_object or json_schema with a schema", "response_format"
-    )
+        return _small({"type": kind, "json_schema": value["json_schema"]}, path)
+    raise BadRequest(f"{path} must be text, json_object or json_schema with a schema", path)
 
 
-def _stop(value: Any) -> list[str]:
+def stops_of(value: Any, path: str) -> list[str]:
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
-        raise BadRequest("stop must be text or a list of texts", "stop")
+        raise BadRequest(f"{path} must be text or a list of texts", path)
     if len(stops) > MAX_STOPS:
-        raise BadRequest(f"stop holds {len(stops)} texts, {MAX_STOPS} are allowed", "stop")
+        raise BadRequest(f"{path} holds {len(stops)} texts, {MAX_STOPS} are allowed", path)
     return stops
 
 
-def _logit_bias(value: Any) -> dict[str, float]:
+def _logit_bias(value: Any, path: str) -> dict[str, float]:
     if not isinstance(value, dict) or len(value) > 1024:
-        raise BadRequest("logit_bias must be an object of at most 1024 tokens", "logit_bias")
-    return {token: number(-100, 100)(bias) for token, bias in value.items()}
+        raise BadRequest(f"{path} must be an object of at most 1024 tokens", path)
+    return {token: number(-100, 100)(bias, f"{path}.{token}") for token, bias in value.items()}
 
 
-def _template_arguments(value: Any) -> dict[str, Any]:
+def _template_arguments(value: Any, path: str) -> dict[str, Any]:
     plain = isinstance(value, dict) and all(
         isinstance(item, str | bool | int | float) for item in value.values()
     )
     if not plain or len(value) > 16:
-        raise BadRequest("chat_template_kwargs must be an object of plain values", "chat_template_kwargs")
+        raise BadRequest(f"{path} must be an object of plain values", path)
     return dict(value)
 
 
 def _choices(value: dict[str, Any]) -> int:
     given = value.get("n")
-    return 1 if given is None else whole_number(1, MAX_CHOICES)(given)
+    return 1 if given is None else whole_number(1, MAX_CHOICES)(given, "n")
 
 
 def number(low: float, high: float) -> Check:
-    def check(value: Any) -> float:
+    def check(value: Any, name: str) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise BadRequest(f"{value!r} is not a number from {low} to {high}")
+            raise BadRequest(f"{name} is {shown(value)}; it must be a number from {low} to {high}", name)
         return value
 
     return check
 
 
 def whole_number(low: int, high: int) -> Check:
-    def check(value: Any) -> int:
+    def check(value: Any, name: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise BadRequest(f"{value!r} is not a whole number from {low} to {high}")
+            raise BadRequest(
+                f"{name} is {shown(value)}; it must be a whole number from {low} to {high}", name
+            )
         return value
 
     return check
@@ -248,21 +254,21 @@ def whole_number(low: int, high: int) -> Check:
 
 def _flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
-        raise BadRequest(f"{name} must be true or false", name)
+        raise BadRequest(f"{name} is {shown(value)}; it must be true or false", name)
     return value
 
 
-def _text(value: dict[str, Any], name: str, required: bool = False) -> str:
+def _text(value: dict[str, Any], name: str, path: str, required: bool = False) -> str:
     text = value.get(name)
     if not isinstance(text, str) or (required and not text):
-        raise BadRequest(f"{name} must be text", name)
+        raise BadRequest(f"{path} must be text{' that is not empty' if required else ''}", path)
     return text
 
 
 def _choice(*allowed: str) -> Check:
-    def check(value: Any) -> str:
+    def check(value: Any, name: str) -> str:
         if value not in allowed:
-            raise BadRequest(f"{value!r} is not one of {', '.join(allowed)}")
+            raise BadRequest(f"{name} is {shown(value)}; it must be one of {', '.join(allowed)}", name)
         return str(value)
 
     return check
@@ -275,8 +281,10 @@ def _small(value: Any, name: str) -> Any:
     return value
 
 
-def _boolean(value: Any) -> bool:
-    return _flag(value, "a switch")
+def shown(value: Any) -> str:
+    """The value as the client wrote it, cut where it is long."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
 SAMPLING_FIELDS: dict[str, Check] = {
@@ -288,18 +296,18 @@ SAMPLING_FIELDS: dict[str, Check] = {
     "frequency_penalty": number(-2, 2),
     "repeat_penalty": number(0, 10),
     "seed": whole_number(-(2**63), 2**63 - 1),
-    "stop": _stop,
+    "stop": stops_of,
     "logit_bias": _logit_bias,
 }
 COMPLETION_FIELDS: dict[str, Check] = {**SAMPLING_FIELDS, "logprobs": whole_number(0, MAX_TOP_LOGPROBS)}
 CHAT_FIELDS: dict[str, Check] = {
     **SAMPLING_FIELDS,
-    "logprobs": _boolean,
+    "logprobs": _flag,
     "top_logprobs": whole_number(0, MAX_TOP_LOGPROBS),
     "response_format": _response_format,
     "tools": _tools,
     "tool_choice": _tool_choice,
-    "parallel_tool_calls": _boolean,
+    "parallel_tool_calls": _flag,
     "reasoning_effort": _choice("none", "minimal", "low", "medium", "high", "xhigh"),
     "chat_template_kwargs": _template_arguments,
 }
