@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shlex
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -34,9 +34,8 @@ cd {folder} || exit 1
 trap : HUP TERM
 trap '' PIPE
 GGML_NO_BACKTRACE=1; export GGML_NO_BACKTRACE
-{starts}
-cat > /dev/null
-kill -9 $(cat pids) 2>/dev/null
+while read -r word; do . ./start.sh; done
+[ -f pids ] && kill -9 $(cat pids) 2>/dev/null
 wait
 cd / && rm -rf {folder}
 """
@@ -72,6 +71,9 @@ class Launch:
     blocks: int
     port: int
     argv: tuple[str, ...]
+
+
+Start = Callable[[Sequence[Launch]], Awaitable[None]]
 
 
 async def make_folder(connection: Connection, home: str) -> str:
@@ -110,25 +112,29 @@ async def put_real(connection: Connection, path: str, plan: SlicePlan, shards: S
 
 
 @asynccontextmanager
-async def running(connection: Connection, folder: str, launches: Sequence[Launch]) -> AsyncIterator[None]:
-    """Start the servers; when the block ends, or we are lost, the host kills them and removes the folder."""
-    starts = "\n".join(
-        START_LINE.format(command=shlex.join(launch.argv), name=launch.name) for launch in launches
-    )
-    program = HOLD_PROGRAM.format(folder=shlex.quote(folder), starts=starts)
+async def held(connection: Connection, folder: str) -> AsyncIterator[Start]:
+    """What starts servers; when the block ends, or we are lost, the host kills them and removes the folder."""
+    program = HOLD_PROGRAM.format(folder=shlex.quote(folder))
     path = str(PurePosixPath(folder) / "hold.sh")
     await connection.write_file(path, program.encode(), 0o700)
-    async with connection.hold(["/bin/sh", path]):
-        yield
+    async with connection.hold(["/bin/sh", path]) as tell:
+
+        async def start(launches: Sequence[Launch]) -> None:
+            lines = (
+                START_LINE.format(command=shlex.join(launch.argv), name=launch.name) for launch in launches
+            )
+            await connection.write_file(f"{folder}/start.sh", "\n".join(lines).encode())
+            await tell("start")
+
+        yield start
 
 
 @asynccontextmanager
 async def stations(
     connection: Connection, folder: str, launches: Sequence[Launch], vocabulary: int
 ) -> AsyncIterator[list[Station]]:
-    """The servers, ready to be timed."""
+    """The started servers, ready to be timed."""
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(running(connection, folder, launches))
         ready = []
         for launch in launches:
             port = await stack.enter_async_context(connection.tunnel(launch.port))

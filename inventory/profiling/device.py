@@ -18,6 +18,7 @@ from inventory.models import Device
 from inventory.probe import free_port
 from inventory.profiling.bench import (
     Station,
+    held,
     make_folder,
     put_hollow,
     put_real,
@@ -54,13 +55,15 @@ async def time_device(device: Device, material: Material, grid: Grid, report: Re
     async with connect(device) as connection:
         folder = await make_folder(connection, device.hardware["home"])
         try:
-            report("Sending slices of the model", 0.0, None)
-            files = await _put_slices(connection, device, folder, material, grid)
-            ports = await _free_ports(connection, len(files) * len(benches(device, material.shape)))
-            launches = launches_for(device, material.shape, grid, files, ports)
-            report("Starting llama-server on the slices", 0.05, None)
-            async with stations(connection, folder, launches, material.shape.vocabulary) as ready:
-                return await _rounds(ready, grid, report)
+            async with held(connection, folder) as start:
+                report("Sending slices of the model", 0.0, None)
+                files = await _put_slices(connection, device, folder, material, grid)
+                ports = await _free_ports(connection, len(files) * len(benches(device, material.shape)))
+                launches = launches_for(device, material.shape, grid, files, ports)
+                report("Starting llama-server on the slices", 0.05, None)
+                await start(launches)
+                async with stations(connection, folder, launches, material.shape.vocabulary) as ready:
+                    return await _rounds(ready, grid, report)
         finally:
             await asyncio.shield(connection.remove([folder]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -18,6 +18,8 @@ WRITE_PROGRAM = (
 PART_PROGRAM = 'test -r "$1" && tail -c "+$2" < "$1" | head -c "$3"'
 READ_PROGRAM = 'head -c "$2" < "$1"'
 HOLD_END_SECONDS = 15.0
+
+Tell = Callable[[str], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,11 @@ class Connection(ABC):
         """A local port that leads to `host_port` on the device's own loopback address."""
 
     @abstractmethod
-    def hold(self, argv: Sequence[str]) -> AbstractAsyncContextManager[None]:
-        """Run a program for as long as the block: its stdin ends when the block does, or when we are lost."""
+    def hold(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Tell]:
+        """Run a program for as long as the block: its stdin ends when the block does, or when we are lost.
+
+        What the block gets writes a line to that stdin.
+        """
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 30.0

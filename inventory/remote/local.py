@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from inventory.remote.connection import HOLD_END_SECONDS, Connection, checked, timeout_text
-from inventory.remote.errors import CommandTimedOut
+from inventory.remote.connection import HOLD_END_SECONDS, Connection, Tell, checked, timeout_text
+from inventory.remote.errors import CommandTimedOut, RemoteError
 from inventory.remote.streams import ReportBytes, talk
 
 
@@ -47,17 +47,26 @@ class LocalConnection(Connection):
         return status, bytes(out), bytes(err)
 
     @asynccontextmanager
-    async def hold(self, argv: Sequence[str]) -> AsyncIterator[None]:
+    async def hold(self, argv: Sequence[str]) -> AsyncIterator[Tell]:
         null = asyncio.subprocess.DEVNULL
         words = [checked(word) for word in argv]
         process = await asyncio.create_subprocess_exec(
             *words, stdin=asyncio.subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
         )
-        assert process.stdin is not None, "piped"
+        stdin = process.stdin
+        assert stdin is not None, "piped"
+
+        async def tell(line: str) -> None:
+            try:
+                stdin.write(f"{line}\n".encode())
+                await stdin.drain()
+            except OSError as error:
+                raise RemoteError(f"{words[0]} on {self.name} ended early: {error.strerror}.") from None
+
         try:
-            yield
+            yield tell
         finally:
-            process.stdin.close()
+            stdin.close()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HOLD_END_SECONDS):
                     await process.wait()

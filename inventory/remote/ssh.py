@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 
 from inventory.models import Device
 from inventory.remote import errors
-from inventory.remote.connection import HOLD_END_SECONDS, Connection, checked, timeout_text
+from inventory.remote.connection import HOLD_END_SECONDS, Connection, Tell, checked, timeout_text
 from inventory.remote.errors import (
     AuthenticationRefused,
     CommandTimedOut,
@@ -107,11 +107,19 @@ class SshConnection(Connection):
                 wait = min(wait * 2, 2.0)
 
     @asynccontextmanager
-    async def hold(self, argv: Sequence[str]) -> AsyncIterator[None]:
+    async def hold(self, argv: Sequence[str]) -> AsyncIterator[Tell]:
         process = await self._open(f"exec {_command_line(argv)}")
         ended = asyncio.create_task(process.wait_closed())
+
+        async def tell(line: str) -> None:
+            try:
+                process.stdin.write(f"{line}\n".encode())
+                await process.stdin.drain()
+            except (asyncssh.Error, OSError) as error:
+                raise HostUnreachable(f"The connection to {self.name} broke: {error}") from None
+
         try:
-            yield
+            yield tell
         finally:
             with suppress(TimeoutError, asyncssh.Error, OSError):
                 process.stdin.write_eof()

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import threading
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,9 @@ from inventory import library, profiling, remote, runner, services
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import DEEP
 from inventory.models import Device, LanguageModel, Profile
-from inventory.profiling.bench import Bench, Launch, make_folder, running
+from inventory.profiling.bench import Bench, Launch, held, make_folder
 from inventory.profiling.launches import benches, launches_for
 from inventory.profiling.settings import QUICK
-from inventory.remote.ssh import SshConnection
 from jobs import services as jobs
 from jobs.core.errors import JobFailed
 from jobs.models import Job, State
@@ -101,23 +101,29 @@ def test_cancel_leaves_nothing_on_the_host(devices: list[Device], lab: list[Demo
     assert not Profile.objects.exists()
 
 
-def test_a_host_cleans_up_by_itself_when_we_are_lost(lab: list[DemoHost]) -> None:
+@pytest.mark.parametrize("stage", ["with slices only", "with servers"])
+def test_a_host_cleans_up_by_itself_when_the_worker_is_killed(lab: list[DemoHost], stage: str) -> None:
     device = register(lab[0])
-    launch = Launch("forever", Bench("gpu", ()), 2, 1, ("tail", "-f", f"{lab[0].home}/.cache/e2llm/lease"))
+    cache = lab[0].home / ".cache" / "e2llm"
+    forever = Launch("forever", Bench("gpu", ()), 2, 1, ("tail", "-F", f"{cache}/lease"))
 
     async def work() -> None:
         async with remote.connect(device) as connection:
             folder = await make_folder(connection, str(lab[0].home))
-            async with running(connection, folder, [launch]):
-                while not (await connection.run(["test", "-s", f"{folder}/pids"])).succeeded:
-                    await asyncio.sleep(0.05)
-                assert left_behind(lab)
-                assert isinstance(connection, SshConnection)
-                connection._client.abort()
+            async with held(connection, folder) as start:
+                await connection.write_file(f"{folder}/2.gguf", b"slice")
+                if stage == "with servers":
+                    await start([forever])
+                await asyncio.Event().wait()
 
-    (lab[0].home / ".cache" / "e2llm").mkdir(parents=True)
-    asyncio.run(work())
+    worker = get_context("fork").Process(target=lambda: asyncio.run(work()))
+    worker.start()
+    sign = "pids" if stage == "with servers" else "2.gguf"
+    wait_until(lambda: any(path.stat().st_size for path in cache.rglob(sign)), "the host is at work")
+    worker.kill()
+    worker.join()
     wait_until(lambda: left_behind(lab) == [], "the host has removed files and processes")
+    wait_until(lambda: not list(cache.glob("profile-*")), "the host has removed the folder")
 
 
 def test_a_server_that_does_not_start_is_named_with_its_last_words(
