@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from enum import StrEnum
 from functools import wraps
 from typing import Any
 
@@ -22,8 +23,15 @@ LOGIN_LINK_LIFE = timedelta(hours=24)
 KEY_MARK = "e2k-"
 INTERNAL_MARK = "e2i-"
 INTERNAL_KEY_SECONDS = 3600
+SHOWN_ONCE = "shown_once."
 
 View = Callable[..., HttpResponse]
+
+
+class LinkRefusal(StrEnum):
+    UNKNOWN = "unknown"
+    USED = "used"
+    EXPIRED = "expired"
 
 
 def create_login_link(username: str = "admin") -> str:
@@ -36,6 +44,16 @@ def create_login_link(username: str = "admin") -> str:
     LoginLink.objects.filter(user=user, used_at=None).delete()
     LoginLink.objects.create(user=user, digest=_sha256(token), expires_at=timezone.now() + LOGIN_LINK_LIFE)
     return token
+
+
+def refusal_of_link(token: str) -> LinkRefusal | None:
+    """Why the token logs nobody in, found without using it up; None while it does."""
+    link = LoginLink.objects.filter(digest=_sha256(token)).select_related("user").first()
+    if link is None or not link.user.is_active:
+        return LinkRefusal.UNKNOWN
+    if link.used_at is not None:
+        return LinkRefusal.USED
+    return None if link.is_usable() else LinkRefusal.EXPIRED
 
 
 def redeem_login_link(token: str) -> User | None:
@@ -92,6 +110,17 @@ def internal_key_user_id(text: str) -> int | None:
     if not hmac.compare_digest(expected, signature) or int(expires) < time.time():
         return None
     return int(user_id)
+
+
+def show_once(request: HttpRequest, name: str, text: str) -> None:
+    """Keep a secret in the session, encrypted, for the page that the answer to this form redirects to."""
+    request.session[SHOWN_ONCE + name] = vault.encrypt(text)
+
+
+def take_shown(request: HttpRequest, name: str) -> str | None:
+    """The secret kept for this page; it is gone with the first look."""
+    kept = request.session.pop(SHOWN_ONCE + name, None)
+    return None if kept is None else vault.decrypt(kept)
 
 
 def audit(

@@ -26,6 +26,8 @@ from accounts.models import ApiKey, AuditEntry, User
 from accounts.services import admin_required, audit, client_address
 
 PAGE_SIZE = 50
+NEW_KEY, NEW_LINK = "api_key", "login_link"
+WANTS_PASSWORD = "set-password"  # noqa: S105  a word of an address, no password
 ABOUT_PACKAGES = (
     "django",
     "channels",
@@ -44,14 +46,19 @@ ABOUT_PACKAGES = (
 @require_http_methods(["GET", "POST"])
 def login_link(request: HttpRequest, token: str) -> HttpResponse:
     """A page with one button: link previews and prefetches must not use up the link."""
+    refusal = services.refusal_of_link(token)
     if request.method == "GET":
-        return render(request, "accounts/login_link.html")
+        return _link_page(request, refusal)
     user = services.redeem_login_link(token)
     if user is None:
-        return render(request, "accounts/login_link.html", {"is_refused": True}, status=403)
+        return _link_page(request, refusal or services.LinkRefusal.USED)
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     audit(user, "user.signed_in", user, {"by": "one-time link"}, client_address(request))
-    return redirect("home")
+    return redirect("accounts:password" if WANTS_PASSWORD in request.GET else "home")
+
+
+def _link_page(request: HttpRequest, refusal: services.LinkRefusal | None) -> HttpResponse:
+    return render(request, "accounts/login_link.html", {"refusal": refusal}, status=403 if refusal else 200)
 
 
 @require_GET
@@ -76,14 +83,15 @@ def password(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def keys(request: HttpRequest) -> HttpResponse:
-    """One's own keys, an admin sees everybody's; a new key is shown in the answer and nowhere else."""
+    """One's own keys, an admin sees everybody's; a new key is shown on the next look and never again."""
     user = _person(request)
     form = ApiKeyForm(request.POST or None)
-    new_key = None
     if request.method == "POST" and form.is_valid():
-        key, new_key = services.create_api_key(user, **form.cleaned_data)
+        key, text = services.create_api_key(user, **form.cleaned_data)
         audit(user, "api_key.created", key, {"ends": str(key.expires_at)}, client_address(request))
-        form = ApiKeyForm()
+        services.show_once(request, NEW_KEY, text)
+        return redirect("accounts:keys")
+    new_key = services.take_shown(request, NEW_KEY) if request.method == "GET" else None
     shown = ApiKey.objects.select_related("user").order_by("revoked_at", "-created_at")
     if not user.is_admin:
         shown = shown.filter(user=user)
@@ -112,7 +120,7 @@ def users(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         user = form.save()
         audit(_person(request), "user.added", user, {"role": user.role}, client_address(request))
-        return _show_link(request, user)
+        return _to_new_link(request, user)
     return render(request, "accounts/users.html", {"form": form, "people": User.objects.order_by("username")})
 
 
@@ -131,19 +139,27 @@ def edit_user(request: HttpRequest, user_id: int) -> HttpResponse:
     return render(request, "accounts/user.html", {"form": form, "person": person})
 
 
-@require_POST
+@never_cache
+@require_http_methods(["GET", "POST"])
 @admin_required
 def new_link(request: HttpRequest, user_id: int) -> HttpResponse:
+    """A POST makes a link, the page it leads to shows it; that page makes none when it is loaded again."""
     person = get_object_or_404(User, pk=user_id, is_active=True)
-    audit(_person(request), "login_link.created", person, address=client_address(request))
-    return _show_link(request, person)
-
-
-def _show_link(request: HttpRequest, person: User) -> HttpResponse:
-    token = services.create_login_link(person.username)
-    link = request.build_absolute_uri(reverse("accounts:login_link", args=[token]))
+    if request.method == "POST":
+        audit(_person(request), "login_link.created", person, address=client_address(request))
+        return _to_new_link(request, person)
+    link = services.take_shown(request, f"{NEW_LINK}.{person.pk}")
     context = {"person": person, "link": link, "life_hours": services.LOGIN_LINK_LIFE.total_seconds() // 3600}
     return render(request, "accounts/new_link.html", context)
+
+
+def _to_new_link(request: HttpRequest, person: User) -> HttpResponse:
+    token = services.create_login_link(person.username)
+    link = request.build_absolute_uri(reverse("accounts:login_link", args=[token]))
+    if not person.has_usable_password():
+        link += f"?{WANTS_PASSWORD}"
+    services.show_once(request, f"{NEW_LINK}.{person.pk}", link)
+    return redirect("accounts:new_link", person.pk)
 
 
 @require_GET

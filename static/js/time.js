@@ -18,8 +18,10 @@ export function duration(seconds) {
 export function age(date, now = Date.now()) {
   const seconds = (now - date) / 1000;
   if (Math.abs(seconds) < 5) return "just now";
-  const [, unit, name] = STEPS.find(([limit]) => Math.abs(seconds) < limit);
-  const amount = `${Math.floor(Math.abs(seconds) / unit)} ${name}`;
+  // What lies ahead is rounded, not cut: a key that was made for a day must not end "in 23 h" a moment later.
+  const count = (unit) => (seconds < 0 ? Math.round(-seconds / unit) : Math.floor(seconds / unit));
+  const [, unit, name] = STEPS.find(([limit, step]) => count(step) * step < limit);
+  const amount = `${count(unit)} ${name}`;
   return seconds < 0 ? `in ${amount}` : `${amount} ago`;
 }
 

@@ -7,9 +7,10 @@ import re
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from accounts import services
-from accounts.models import ApiKey, AuditEntry, User
+from accounts.models import ApiKey, AuditEntry, LoginLink, User
 
 pytestmark = pytest.mark.django_db
 
@@ -29,10 +30,16 @@ def test_opening_a_link_does_not_use_it_up_but_its_button_does() -> None:
     assert Client().post(address).status_code == 403
 
 
-def test_a_used_link_says_what_to_do() -> None:
-    answer = Client().post(reverse("accounts:login_link", args=["spent"]))
-    assert "does not work any more" in answer.content.decode()
-    assert "./run up" in answer.content.decode()
+def test_a_dead_link_says_before_any_click_that_it_is_used_ended_or_unknown() -> None:
+    used, other = services.create_login_link(), services.create_login_link("bo")
+    services.redeem_login_link(used)
+    LoginLink.objects.filter(user__username="bo").update(expires_at=timezone.now())
+    for token, words in ((used, "was used already"), (other, "has ended"), ("bogus", "not known here")):
+        answer = Client().get(reverse("accounts:login_link", args=[token]))
+        assert answer.status_code == 403
+        assert words in answer.content.decode()
+        assert "./run up" in answer.content.decode()
+        assert "Your link is ready" not in answer.content.decode()
 
 
 def test_a_wrong_password_keeps_the_name_that_was_typed() -> None:
@@ -50,12 +57,20 @@ def test_somebody_who_came_by_a_link_can_set_a_password_and_stays_signed_in() ->
     assert User.objects.get(username="ada").check_password(words)
 
 
-def test_a_new_key_is_shown_once() -> None:
-    client = signed_in("viewer")
-    answer = client.post(reverse("accounts:keys"), {"name": "notebook", "days": "30"})
-    shown = re.search(r"e2k-[\w-]{20,}", answer.content.decode())
+def test_a_new_key_is_shown_once_and_loading_the_page_again_makes_no_second_one() -> None:
+    client, address = signed_in("viewer"), reverse("accounts:keys")
+    answer = client.post(address, {"name": "notebook", "days": "30"})
+    assert (answer.status_code, answer.headers["Location"]) == (302, address)
+    shown = re.search(r"e2k-[\w-]{20,}", client.get(address).content.decode())
     assert shown is not None
-    assert shown[0] not in client.get(reverse("accounts:keys")).content.decode()
+    assert shown[0] not in client.get(address).content.decode()
+    assert ApiKey.objects.count() == 1
+
+
+def test_a_key_that_waits_to_be_shown_is_not_readable_in_the_session() -> None:
+    client = signed_in("viewer")
+    client.post(reverse("accounts:keys"), {"name": "notebook", "days": "30"})
+    assert "e2k-" not in str(dict(client.session))
 
 
 def test_nobody_revokes_the_key_of_somebody_else_but_an_admin() -> None:
@@ -73,12 +88,25 @@ def test_people_and_log_are_for_admins(name: str) -> None:
     assert signed_in("admin", "root").get(reverse(f"accounts:{name}")).status_code == 200
 
 
-def test_adding_somebody_gives_a_link_to_pass_on_and_a_row_in_the_log() -> None:
-    answer = signed_in("admin").post(reverse("accounts:users"), {"username": "bo", "role": "operator"})
-    link = re.search(r"http://testserver(/login/[\w-]+/)", answer.content.decode())
+def test_adding_somebody_gives_a_link_with_which_they_set_a_password() -> None:
+    answer = signed_in("admin").post(
+        reverse("accounts:users"), {"username": "bo", "role": "operator"}, follow=True
+    )
+    link = re.search(r"http://testserver(/login/[\w-]+/[?\w-]*)", answer.content.decode())
     assert link is not None
-    assert Client().post(link[1]).headers["Location"] == "/"
+    assert Client().post(link[1]).headers["Location"] == reverse("accounts:password")
     assert AuditEntry.objects.filter(action="user.added", target="bo").exists()
+
+
+def test_loading_the_page_of_a_link_again_makes_no_second_one() -> None:
+    person, client = User.objects.create(username="bo"), signed_in("admin")
+    address = reverse("accounts:new_link", args=[person.pk])
+    assert client.post(address).headers["Location"] == address
+    first = client.get(address).content.decode()
+    again = client.get(address).content.decode()
+    assert "/login/" in first
+    assert "testserver/login/" not in again
+    assert LoginLink.objects.filter(user=person).count() == 1
 
 
 def test_the_last_admin_cannot_be_demoted() -> None:

@@ -161,3 +161,15 @@ def test_a_destructive_button_asks_first_and_escape_keeps_things(
     assert page.is_visible("#ask")
     page.keyboard.press("Escape")
     assert not Job.objects.get(pk=lab["job"]).cancel_requested
+
+
+@pytest.mark.parametrize(
+    ("ahead_seconds", "said"), [(86_390, "in 1 d"), (84_000, "in 23 h"), (3599, "in 1 h")]
+)
+def test_what_was_just_made_to_end_in_a_day_ends_in_a_day(
+    browser: Browser, live_server: LiveServer, ahead_seconds: int, said: str
+) -> None:
+    page = browser.new_context(bypass_csp=True).new_page()
+    page.goto(live_server.url + "/login/")
+    ages = "ahead => import('/static/js/time.js').then(time => time.age(ahead * 1000, 0))"
+    assert page.evaluate(ages, ahead_seconds) == said
