@@ -12,6 +12,7 @@ import re
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,6 +25,9 @@ from inventory.core.quantities import bytes_text
 
 LOAD_SECONDS = 120.0
 KINDS = ("model", "KV", "compute", "output")
+BUFFER = re.compile(r"(\w+) buffer size = +([\d.]+) MiB")
+LAST_LINE = b"graph splits"
+ON_THE_CPU = ("-dev", "none")
 SETTINGS = (
     Setting(2048),
     Setting(2048, slots=4),
@@ -45,53 +49,41 @@ def shape_at(path: Path) -> ModelShape:
         return shape_of([read_header(file, path.stat().st_size)])
 
 
-def allocated(path: Path, setting: Setting, llama_server: Path, log: Path) -> Memory:
-    """The buffers that the load log lists."""
+def load_log(
+    path: Path, setting: Setting, llama_server: Path, log: Path, placement: Sequence[str] = ON_THE_CPU
+) -> str:
+    """What llama-server logs while it loads, up to its last buffer."""
     with log.open("wb") as sink:
-        process = subprocess.Popen(arguments(path, setting, llama_server), stdout=sink, stderr=sink)
+        process = subprocess.Popen(
+            arguments(path, setting, llama_server, placement), stdout=sink, stderr=sink
+        )
         end = time.monotonic() + LOAD_SECONDS
         try:
-            while b"compute buffer size" not in log.read_bytes():
-                assert process.poll() is None and time.monotonic() < end, log.read_text(errors="replace")[
-                    -500:
-                ]
+            while LAST_LINE not in log.read_bytes():
+                ended = process.poll() is not None or time.monotonic() > end
+                assert not ended, log.read_text(errors="replace")[-500:]
                 time.sleep(0.05)
         finally:
             process.kill()
             process.wait()
+    return log.read_text(errors="replace")
+
+
+def allocated(path: Path, setting: Setting, llama_server: Path, log: Path) -> Memory:
+    """The buffers that the load log lists."""
     sizes = dict.fromkeys(KINDS, 0.0)
-    for kind, size in re.findall(r"(\w+) buffer size = +([\d.]+) MiB", log.read_text(errors="replace")):
+    for kind, size in BUFFER.findall(load_log(path, setting, llama_server, log)):
         sizes[kind] += float(size) * 2**20
     return Memory(*(round(sizes[kind]) for kind in KINDS))
 
 
-def arguments(path: Path, setting: Setting, llama_server: Path) -> list[str]:
+def arguments(path: Path, setting: Setting, llama_server: Path, placement: Sequence[str]) -> list[str]:
     return [
         *(str(llama_server), "-m", str(path), "--host", "127.0.0.1", "--port", str(free_port())),
         *("-c", str(setting.cache_tokens), "-np", str(setting.slots), "-ub", str(setting.micro_batch_tokens)),
-        *(
-            "-ctk",
-            setting.kv_type,
-            "-ctv",
-            setting.kv_type,
-            "-kvu",
-            "-fa",
-            "on",
-            "-fit",
-            "off",
-            "-dev",
-            "none",
-        ),
-        *(
-            "-t",
-            "1",
-            "--cache-ram",
-            "0",
-            "--no-warmup",
-            "-lv",
-            "4",
-            *(["--swa-full"] if setting.full_cache else []),
-        ),
+        *("-ctk", setting.kv_type, "-ctv", setting.kv_type, "-kvu", "-fa", "on", "-fit", "off", "-t", "1"),
+        *("--cache-ram", "0", "--no-warmup", "-lv", "4", *(["--swa-full"] if setting.full_cache else [])),
+        *placement,
     ]
 
 

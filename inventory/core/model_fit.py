@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from inventory.core.model_shape import KV_TYPE_BYTES, ModelShape, in_groups
+from inventory.core.model_shape import KV_TYPE_BYTES, BlockShape, ModelShape, in_groups
 
 SLOT_OVERHEAD_BYTES = 20_000_000
 
@@ -47,15 +48,26 @@ class Setting:
 
 def memory_of(shape: ModelShape, setting: Setting) -> Memory:
     """The four buffers of a server that runs the whole model with a unified cache and flash attention."""
+    return stage_memory_of(shape, setting, shape.blocks, master=True)
+
+
+def stage_memory_of(
+    shape: ModelShape, setting: Setting, blocks: Sequence[BlockShape], *, master: bool
+) -> Memory:
+    """The buffers of one device that runs these blocks; the master holds what is not in a block as well."""
     scale = KV_TYPE_BYTES[setting.kv_type] / KV_TYPE_BYTES["f16"]
-    kv = sum(setting.rows(block.window_tokens) * block.kv_bytes_per_token * scale for block in shape.blocks)
-    state = setting.slots * sum(block.state_bytes for block in shape.blocks)
-    windows = {block.window_tokens for block in shape.blocks if block.kv_bytes_per_token}
+    kv = sum(setting.rows(block.window_tokens) * block.kv_bytes_per_token * scale for block in blocks)
+    state = setting.slots * sum(block.state_bytes for block in blocks)
+    # The masks are inputs of the whole graph, and those are the master's.
+    masked = shape.blocks if master else blocks
+    windows = {block.window_tokens for block in masked if block.kv_bytes_per_token}
+    cells = sum(map(setting.rows, windows))
+    ends = shape.weight_bytes - sum(block.size_bytes for block in shape.blocks)
     return Memory(
-        weight_bytes=shape.weight_bytes,
+        weight_bytes=sum(block.size_bytes for block in blocks) + master * ends,
         kv_bytes=round(kv) + state,
-        compute_bytes=shape.compute_bytes(setting.micro_batch_tokens, sum(map(setting.rows, windows))),
-        output_bytes=shape.logits_bytes(setting.slots),
+        compute_bytes=shape.compute_bytes(setting.micro_batch_tokens, cells, master=master),
+        output_bytes=master * shape.logits_bytes(setting.slots),
     )
 
 

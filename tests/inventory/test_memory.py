@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import memory
+from benchmarks import memory, split_memory
 from inventory.core.model_fit import fit_of, memory_of
 from inventory.core.model_shape import ModelShape
 
@@ -27,6 +27,18 @@ def test_predicted_memory_is_what_the_load_log_says(
         assert predicted.weight_bytes == pytest.approx(found.weight_bytes, rel=0.002), setting
         assert predicted.kv_bytes == pytest.approx(found.kv_bytes, rel=0.002), setting
         assert predicted.total_bytes == pytest.approx(found.total_bytes, rel=0.03), setting
+
+
+@pytest.mark.parametrize("name", [*memory.MADE, "SmolLM2-135M-Instruct.Q4_1"])
+def test_each_device_of_a_split_replica_takes_what_is_predicted(
+    name: str, model_paths: dict[str, Path], llama_server: Path, ggml_rpc_server: Path, tmp_path: Path
+) -> None:
+    for program in (llama_server, ggml_rpc_server):
+        (tmp_path / program.name).symlink_to(program)
+    for stage in split_memory.stages(model_paths[name], split_memory.SETTINGS[0], tmp_path, tmp_path / "log"):
+        assert stage.predicted.weight_bytes == pytest.approx(stage.found.weight_bytes, rel=0.002), stage.role
+        assert stage.predicted.kv_bytes == pytest.approx(stage.found.kv_bytes, rel=0.002), stage.role
+        assert stage.predicted.total_bytes == pytest.approx(stage.found.total_bytes, rel=0.03), stage.role
 
 
 def shape_with(blocks: int, **changes: int) -> ModelShape:
