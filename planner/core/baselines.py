@@ -64,8 +64,8 @@ def baselines(catalogue: Catalogue) -> Iterator[Baseline | None]:
 
 def _genetic(catalogue: Catalogue, objective: str) -> Iterator[Generation]:
     """The paper's search and layer split with another objective; prefill and decode always apart."""
-    is_large = len(catalogue.problem.devices) > MANY_DEVICES
-    size = {"population": 20, "generations": 20} if is_large else {}
+    n = len(catalogue.problem.devices)
+    size = {"population": max(6, min(20, 1280 // n)), "generations": 20} if n > MANY_DEVICES else {}
     settings = EvolveSettings(objective=objective, allow_mixed=False, **size)
     rng = np.random.default_rng(catalogue.problem.policy.seed)
     return evolve(catalogue.problem, settings, rng, catalogue=catalogue)

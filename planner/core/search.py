@@ -22,6 +22,10 @@ from planner.core.roles import score
 
 METHODS = ("auto", "exact", "ga", "paper")
 SIMULATIONS_BETWEEN_STEPS = 5
+DEVICES_A_GENERATION = (
+    2560  # individuals x devices: a generation of a huge cluster stays short enough to cancel
+)
+FEWEST_INDIVIDUALS = 6
 LOCAL_STARTS = 6
 LOCAL_TRIES = 60_000  # over all starts
 # Simulated waits closer than this count as equal: the ranking by the closed form then decides.
@@ -202,8 +206,9 @@ class _Search:
             yield self._step("exact", f"{step.done} of {step.total} groups", 0.1 * step.done / step.total)
 
     def _genetic(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
+        n = len(self.problem.devices)
         settings = EvolveSettings(
-            population=self.settings.population,
+            population=min(self.settings.population, max(FEWEST_INDIVIDUALS, DEVICES_A_GENERATION // n)),
             generations=self.settings.generations,
             objective=self.objective.name,
             allow_mixed=self.allow_mixed,
