@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Iterator
@@ -112,16 +113,34 @@ def take_suspects() -> dict[int, str]:
 
 @contextmanager
 def only_one(name: str, longest_seconds: float) -> Iterator[bool]:
-    """Whether this caller is the only one inside; a holder that died lets go after `longest_seconds`."""
-    token = secrets.token_hex(8)
+    """Whether this caller is the only one inside; a holder that died lets go after `longest_seconds`.
+
+    Nobody is while Redis does not answer, since nobody can know of the others.
+    """
+    key, token = f"e2llm:only-one:{name}", secrets.token_hex(8)
     with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=PUBLISH_TIMEOUT_SECONDS) as client:
-        key = f"e2llm:only-one:{name}"
-        held = bool(client.set(key, token, nx=True, px=int(longest_seconds * 1000)))
+        held = take(client, key, token, longest_seconds)
         try:
             yield held
         finally:
-            if held and client.get(key) == token.encode():
-                client.delete(key)
+            if held:
+                let_go(client, key, token)
+
+
+def take(client: redis.Redis, key: str, token: str, longest_seconds: float) -> bool:
+    try:
+        return bool(client.set(key, token, nx=True, px=int(longest_seconds * 1000)))
+    except (redis.RedisError, OSError) as error:
+        log.warning("%s is left out until Redis answers again: %s", key, error)
+        return False
+
+
+def let_go(client: redis.Redis, key: str, token: str) -> None:
+    try:
+        if client.get(key) == token.encode():
+            client.delete(key)
+    except (redis.RedisError, OSError) as error:
+        log.warning("%s stays taken until it runs out: %s", key, error)
 
 
 async def publish(event: TrafficEvent) -> None:
@@ -130,6 +149,7 @@ async def publish(event: TrafficEvent) -> None:
     if layer is None:
         return
     try:
-        await layer.group_send(TRAFFIC_GROUP, {"type": "traffic.event", "event": dict(event)})
+        async with asyncio.timeout(PUBLISH_TIMEOUT_SECONDS):
+            await layer.group_send(TRAFFIC_GROUP, {"type": "traffic.event", "event": dict(event)})
     except (redis.RedisError, OSError) as error:
-        log.warning("a live update of the traffic was not sent: %s", error)
+        log.warning("a live update of the traffic was not sent: %s", error or "Redis is silent")
