@@ -143,13 +143,14 @@ def let_go(client: redis.Redis, key: str, token: str) -> None:
         log.warning("%s stays taken until it runs out: %s", key, error)
 
 
-async def publish(event: TrafficEvent) -> None:
-    """Send one event to the pages that watch the traffic; a consumer gets it as `traffic_event(message)`."""
+async def publish(*news: TrafficEvent) -> None:
+    """Send events to the pages that watch the traffic; a consumer gets each as `traffic_event(message)`."""
     layer = get_channel_layer()
     if layer is None:
         return
     try:
         async with asyncio.timeout(PUBLISH_TIMEOUT_SECONDS):
-            await layer.group_send(TRAFFIC_GROUP, {"type": "traffic.event", "event": dict(event)})
+            for event in news:
+                await layer.group_send(TRAFFIC_GROUP, {"type": "traffic.event", "event": dict(event)})
     except (redis.RedisError, OSError) as error:
-        log.warning("a live update of the traffic was not sent: %s", error or "Redis is silent")
+        log.warning("a live update of the traffic was not sent: %s", str(error) or "Redis is silent")

@@ -119,8 +119,7 @@ class Upkeep:
     async def _tick(self) -> None:
         sent, self.gateway.output_tokens = self.gateway.output_tokens, 0
         await events.publish(self.recorder.tick(self.gateway.routes, sent))
-        for timeline in await self.recorder.flush():
-            await events.publish(request_ended(timeline))
+        await events.publish(*map(request_ended, await self.recorder.flush()))
 
     async def _sweep(self) -> None:
         for route in list(self.gateway.routes.by_deployment.values()):
