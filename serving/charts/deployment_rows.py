@@ -160,7 +160,11 @@ def process_row(deployment: Deployment, process: ManagedProcess, names: dict[int
 def memory_text(planned_bytes: float, held_bytes: int) -> str:
     if not held_bytes:
         return f"{bytes_text(planned_bytes)} planned"
-    return f"{bytes_text(held_bytes)} held, {bytes_text(planned_bytes)} planned"
+    text = f"{bytes_text(held_bytes)} held, {bytes_text(planned_bytes)} planned"
+    if not planned_bytes:
+        return text
+    ratio = held_bytes / planned_bytes - 1
+    return f"{text} ({percent_text(abs(ratio))} {'more' if ratio > 0 else 'less'})"
 
 
 def quoted(word: str) -> str:

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
-from inventory.models import LanguageModel
+from inventory.models import Device, LanguageModel
 from serving.models import Conversation, Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
 from serving.services import traffic
 
@@ -132,6 +132,22 @@ def test_deployment_page_shows_measured_beside_predicted(
     assert "as predicted" in text
     assert "1 of 2" in text
     assert "Stop it" in text
+
+
+def test_a_process_shows_the_memory_it_holds_beside_what_was_planned(
+    admin_client: Client, deployment: Deployment
+) -> None:
+    device = Device.objects.create(name="box-2")
+    buffers = {"CPU": {"model_bytes": 150 * MIB, "kv_bytes": 30 * MIB, "compute_bytes": 10 * MIB}}
+    ManagedProcess.objects.create(
+        replica=deployment.replicas.get(role="decode"),
+        device=device,
+        kind="master",
+        marker="e2llm-000000000001",
+        measured={"buffers": buffers},
+    )
+    text = admin_client.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert "199 MB held, 210 MB planned (5 % less)" in text
 
 
 def test_viewer_sees_the_deployment_but_no_button_that_changes_it(
