@@ -18,6 +18,7 @@ class State(models.TextChoices):
 
 
 SHOWN_LINES = 500
+SILENT_SECONDS = 5.0  # a worker that lives beats every second
 ACTIVE_STATES = [State.PENDING, State.RUNNING]
 
 
@@ -72,6 +73,14 @@ class Job(models.Model):
     @property
     def percent(self) -> int | None:
         return None if self.fraction is None else round(100 * self.fraction)
+
+    @property
+    def silent_seconds(self) -> float | None:
+        """How long its worker has given no sign of life; None while it does, or need not."""
+        if self.state != State.RUNNING or self.heartbeat_at is None:
+            return None
+        silent = (timezone.now() - self.heartbeat_at).total_seconds()
+        return silent if silent >= SILENT_SECONDS else None
 
     def recent_lines(self) -> list["JobLine"]:
         """The last lines of the log, oldest first."""

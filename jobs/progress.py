@@ -166,6 +166,8 @@ class Progress:
     def _flush(self) -> bool:
         """Write and publish what is new; False when the database did not take it, and all is kept for later."""
         with self._lock:
+            if not self._items:
+                self._items.append({"type": "beat", "seq": self._next_seq()})
             items, self._items = self._items, []
             lines, self._lines = self._lines, []
             steps = [self._steps[key] for key in self._dirty_steps]

@@ -129,6 +129,7 @@ def snapshot(job_id: int) -> dict[str, Any]:
         "type": "snapshot",
         "seq": job.seq,
         "job": job.to_dict(),
+        "silent_seconds": job.silent_seconds,
         "steps": [step.to_dict() for step in job.steps.all()],
         "lines": [line.to_dict() for line in job.recent_lines()],
     }

@@ -4,6 +4,7 @@ import { announce, listen } from "./live.js";
 import { duration } from "./time.js";
 
 const LINES_KEPT = 500;
+const SILENT_AFTER_SECONDS = 5;
 const FINISHED = new Set(["succeeded", "failed", "cancelled", "interrupted"]);
 
 function icon(template, name) {
@@ -70,8 +71,20 @@ function showLines(panel, lines, fresh) {
   if (following) pre.scrollTop = pre.scrollHeight;
 }
 
+// A worker that lives is heard every second. While the page itself is cut off, the banner speaks instead.
+function showSilence(panel, heardAt) {
+  const seconds = (Date.now() - heardAt) / 1000;
+  const cutOff = document.body.classList.contains("connection-lost");
+  const silent = seconds >= SILENT_AFTER_SECONDS && panel.dataset.state === "running" && !cutOff;
+  panel.querySelector("[data-job-silent]").hidden = !silent;
+  panel.querySelector("[data-job-remaining]").hidden = silent;
+  if (silent) panel.querySelector("[data-job-silent] [data-text]").textContent = `No sign of life for ${duration(seconds)}`;
+}
+
 function drive(panel) {
   panel.dataset.driven = "yes";
+  let heardAt = Date.now();
+  const watch = setInterval(() => showSilence(panel, heardAt), 1000);
   const stream = listen(panel.dataset.socket, {
     snapshot(event) {
       showJob(panel, event.job);
@@ -83,7 +96,13 @@ function drive(panel) {
     step: (event) => showStep(panel, event.step ?? event),
     line: (event) => showLines(panel, [event.line ?? event], false),
     any: (event) => panel.dispatchEvent(new CustomEvent(`e2llm:job-${event.type}`, { bubbles: true, detail: event })),
-    received: () => { if (!panel.isConnected) stream.stop(); },
+    received(event) {
+      heardAt = Date.now() - 1000 * (event.silent_seconds ?? 0);
+      showSilence(panel, heardAt);
+      if (panel.isConnected && !FINISHED.has(panel.dataset.state)) return;
+      clearInterval(watch);
+      if (!panel.isConnected) stream.stop();
+    },
   });
 }
 

@@ -1,16 +1,22 @@
 """One job under its lease: progress, cancel, failure, and a second worker."""
 
+import re
 import threading
 import time
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
+from accounts.models import User
 from jobs import runner, services
 from jobs.core.errors import JobFailed
 from jobs.models import Job, JobStep, State
 from jobs.progress import Progress
+from tests.conftest import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -159,3 +165,32 @@ def test_each_change_has_a_higher_sequence_number_than_the_one_before() -> None:
     snapshot = services.snapshot(job.pk)
     sequence = [line["seq"] for line in snapshot["lines"]]
     assert sequence == sorted(set(sequence)) and snapshot["seq"] > sequence[-1]
+
+
+def test_work_that_says_nothing_still_gives_signs_of_life_to_open_pages() -> None:
+    job = new_job()
+
+    def work(progress: Progress) -> None:
+        before = services.snapshot(job.pk)["seq"]
+        wait_until(lambda: services.snapshot(job.pk)["seq"] > before + 1, "two beats are counted")
+
+    runner.execute(job.pk, work)
+    job.refresh_from_db()
+    assert job.state == State.SUCCEEDED
+
+
+def test_a_worker_that_beats_no_more_is_said_to_be_silent() -> None:
+    alive = new_job(state=State.RUNNING, heartbeat_at=timezone.now())
+    assert services.snapshot(alive.pk)["silent_seconds"] is None
+    assert services.snapshot(silent_job().pk)["silent_seconds"] >= services.LEASE_SECONDS
+    assert (
+        new_job(state=State.FAILED, heartbeat_at=alive.created_at - timedelta(hours=1)).silent_seconds is None
+    )
+
+
+def test_the_page_of_a_silent_job_says_so_and_foretells_no_end(client: Client) -> None:
+    client.force_login(User.objects.create(username="ada"), backend=settings.AUTHENTICATION_BACKENDS[-1])
+    job = silent_job(remaining_seconds=2.2)
+    text = client.get(reverse("jobs:detail", args=[job.pk])).content.decode()
+    assert re.search(r"data-job-silent>.*No sign of life for <data[^>]*>1\d s", text)
+    assert re.search(r"data-job-remaining hidden>", text)
