@@ -12,9 +12,10 @@ from django.core.validators import RegexValidator
 from inventory.core.availability import DAYS
 from inventory.models import Device, LanguageModel, SshIdentity
 from inventory.remote import import_identity
-from inventory.services import NewDevice
+from inventory.services import NewDevice, already_text, known_as
 
-GIB = 1024**3
+GB = 10**9
+MAIN_POOL_LABELS = {"cpu": "RAM (GB)", "unified": "Unified memory (GB)", "gpu": "Memory of the GPU (GB)"}
 NAME = RegexValidator(
     r"^[^\W_][\w .()+-]*$", "Use letters, digits, spaces and . ( ) + -; begin with a letter or digit."
 )
@@ -131,6 +132,19 @@ class AddDeviceForm(PlaceForm):
     def clean_host(self) -> str:
         return str(self.cleaned_data["host"]).strip("[]")
 
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if cleaned.get("connection") == Device.Connections.LOCAL:
+            known = Device.objects.filter(connection=Device.Connections.LOCAL).first()
+            if known is not None:
+                self.add_error("connection", f"This machine is already {known.name}.")
+        elif not self.errors:
+            new = self.new_device()
+            known = known_as(new)
+            if known is not None:
+                self.add_error("host", already_text(new, known))
+        return cleaned
+
     def new_device(self) -> NewDevice:
         data = self.cleaned_data
         return NewDevice(
@@ -180,6 +194,9 @@ class SeveralForm(forms.Form):
         problems += [
             f"{name} stands twice" for name in sorted({name for name in names if names.count(name) > 1})
         ]
+        problems += [already_text(new, known) for new in found if (known := known_as(new)) is not None]
+        ways = [f"{new.username}@{new.host.lower()}:{new.port}" for new in found]
+        problems += [f"{way} stands twice" for way in sorted({way for way in ways if ways.count(way) > 1})]
         if len(typed) > MOST_AT_ONCE:
             problems.append(f"{len(typed)} lines; {MOST_AT_ONCE} at a time are possible")
         if problems:
@@ -282,16 +299,36 @@ class SettingsForm(PlaceForm):
 
 
 class MemoryForm(forms.Form):
-    gpu_gib = forms.FloatField(min_value=0, max_value=100_000, label="Main pool (GiB)")
-    ram_gib = forms.FloatField(min_value=0, max_value=100_000, label="RAM beside the GPU (GiB)")
+    """Memory that plans may use, in the words and the unit in which the device's page shows it."""
+
+    main_gb = forms.FloatField(min_value=0, max_value=100_000)
+    ram_gb = forms.FloatField(
+        min_value=0, max_value=100_000, label="RAM beside the GPU (GB)", help_text="0: only the GPU is used."
+    )
     reason = forms.CharField(
         max_length=300,
         label="Reason",
         help_text="Why the probed numbers do not hold, for those who come after you.",
     )
 
+    def __init__(self, data: Any = None, *, device: Device) -> None:
+        main, ram = device.gpu_usable_bytes or 0, device.ram_usable_bytes or 0
+        super().__init__(data, initial={"main_gb": round(main / GB, 3), "ram_gb": round(ram / GB, 3)})
+        self.fields["main_gb"].label = MAIN_POOL_LABELS[device.main_pool]
+        if device.main_pool != "gpu":
+            del self.fields["ram_gb"]
+
+    def clean_main_gb(self) -> float:
+        size = float(self.cleaned_data["main_gb"])
+        if round(size * GB) < 1:
+            raise forms.ValidationError(
+                "Enter more than 0. To keep the device out of plans, set it to maintenance."
+            )
+        return size
+
     def sizes(self) -> tuple[int, int]:
-        return round(self.cleaned_data["gpu_gib"] * GIB), round(self.cleaned_data["ram_gib"] * GIB)
+        data = self.cleaned_data
+        return round(data["main_gb"] * GB), round(data.get("ram_gb", 0) * GB)
 
 
 class HostKeyForm(forms.Form):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -51,8 +52,9 @@ def cluster_of(
     policy = {**policy, "allow_mixed": policy["allow_mixed"] or not shape.can_hand_over}
     holders = holders_of(model, devices)
     depth = mean_context_tokens(workload)
+    memory = counted_memory(devices)
     entries = [
-        device_entry(device, profiles[device.pk], shape, depth, has_file=device in holders)
+        device_entry(device, memory[device.pk], profiles[device.pk], shape, depth, has_file=device in holders)
         for device in devices
     ]
     notes = [
@@ -185,18 +187,24 @@ def mean_context_tokens(workload: dict[str, Any]) -> float:
 
 
 def device_entry(
-    device: Device, profile: Profile, shape: ModelShape, context_tokens: float, *, has_file: bool
+    device: Device,
+    memory: tuple[int, int],
+    profile: Profile,
+    shape: ModelShape,
+    context_tokens: float,
+    *,
+    has_file: bool,
 ) -> dict[str, Any]:
     """One device of the file, whose decode steps are those at `context_tokens`.
 
     The compute buffer is taken off its memory, as the file has no field for it.
     """
-    assert device.gpu_usable_bytes is not None, "device_gap has checked it"
+    gpu_bytes, ram_bytes = memory
     return {
         "name": device.name,
         "hardware": hardware_text(device),
-        "gpu_usable_bytes": max(device.gpu_usable_bytes - shape.compute_bytes(), 0),
-        "ram_usable_bytes": device.ram_usable_bytes or 0,
+        "gpu_usable_bytes": max(gpu_bytes - shape.compute_bytes(), 0),
+        "ram_usable_bytes": ram_bytes,
         "main_pool": device.main_pool,
         "can_be_master": has_file and bool(device.llama.get("server_path")),
         **profile.tables_at(context_tokens),
@@ -259,16 +267,50 @@ def file_notes(model: LanguageModel, holders: Sequence[Device], devices: Sequenc
     ]
 
 
-def machine_notes(devices: Sequence[Device]) -> list[str]:
-    by_boot: dict[str, list[str]] = {}
+def counted_memory(devices: Sequence[Device]) -> dict[int, tuple[int, int]]:
+    """Bytes of the main and the second pool by device id; what devices share, being one machine, is counted once.
+
+    A size set by hand stays; the others of that machine get equal parts of what is left.
+    """
+    sizes = {device.pk: [device.gpu_usable_bytes or 0, device.ram_usable_bytes or 0] for device in devices}
+    pools: dict[tuple[str, str], list[tuple[Device, int]]] = defaultdict(list)
     for device in devices:
-        if device.boot_id:
-            by_boot.setdefault(device.boot_id, []).append(device.name)
-    return [
-        f"{' and '.join(names)} are one machine: their memory and speed are planned as if each had its own."
-        for names in by_boot.values()
-        if len(names) > 1
-    ]
+        for index, pool in enumerate(pools_of(device)):
+            pools[machine_of(device), pool].append((device, index))
+    for members in pools.values():
+        free = [(device, index) for device, index in members if not device.memory_override_reason]
+        taken = sum(sizes[device.pk][index] for device, index in members if device.memory_override_reason)
+        whole = max((sizes[device.pk][index] for device, index in free), default=0)
+        for device, index in free:
+            sizes[device.pk][index] = max(whole - taken, 0) // len(free)
+    return {pk: (gpu_bytes, ram_bytes) for pk, (gpu_bytes, ram_bytes) in sizes.items()}
+
+
+def pools_of(device: Device) -> list[str]:
+    """Main and second pool, so named that two devices of one machine name the same memory alike."""
+    main = device.main_pool_device if device.main_pool == "gpu" else "RAM"
+    return [main, "RAM"] if main != "RAM" else [main]
+
+
+def machine_of(device: Device) -> str:
+    """Equal for devices that share memory; containers with limits of their own share none."""
+    is_limited = "cgroup" in device.hardware.get("sources", {}).get("memory", "")
+    return device.boot_id if device.boot_id and not is_limited else f"device {device.pk}"
+
+
+def machine_notes(devices: Sequence[Device]) -> list[str]:
+    machines: dict[str, list[Device]] = defaultdict(list)
+    for device in devices:
+        machines[device.boot_id or f"device {device.pk}"].append(device)
+    return [machine_note(members) for members in machines.values() if len(members) > 1]
+
+
+def machine_note(members: Sequence[Device]) -> str:
+    names = " and ".join(device.name for device in members)
+    memory = counted_memory(members)
+    if all(memory[one.pk] == (one.gpu_usable_bytes or 0, one.ram_usable_bytes or 0) for one in members):
+        return f"{names} are one machine: their memory and speed are planned as if each had its own."
+    return f"{names} are one machine: its memory is counted once and split, its speed as if each had its own."
 
 
 def profile_notes(profiles: dict[int, Profile], devices: Sequence[Device]) -> list[str]:

@@ -22,11 +22,30 @@ def register_local(name: str, user: User | None, *, address: str = "", llama_fol
     """The machine that the dashboard runs on, as a device without SSH."""
     if Device.objects.filter(name=name).exists():
         raise CannotRegister(f"There is already a device called {name!r}. Choose another name.")
+    known = Device.objects.filter(connection=Device.Connections.LOCAL).first()
+    if known is not None:
+        raise CannotRegister(f"This machine is already {known.name}.")
     device = Device.objects.create(
         name=name, connection=Device.Connections.LOCAL, address=address or None, llama_folder=llama_folder
     )
     audit(user, "device.added", name, {"host": "this machine"})
     return device
+
+
+def same_machine_text(device: Device) -> str:
+    """Which other devices are the machine that this one is, with what to do; empty when there are none."""
+    if not device.boot_id:
+        return ""
+    twins = list(Device.objects.filter(hardware__boot_id=device.boot_id).exclude(pk=device.pk))
+    if not twins:
+        return ""
+    has_same_key = any(twin.host_key and twin.host_key == device.host_key for twin in twins)
+    sign = "the same boot id and host key" if has_same_key else "the same boot id"
+    names = " and ".join(twin.name for twin in twins)
+    return (
+        f"This is already {names}: {sign}. Plans count the memory of one machine once, or as it was set by hand. "
+        "Remove one of them unless you want the machine to stand for several."
+    )
 
 
 def confirm_host_key(device: Device, line: str, reason: str, user: User | None) -> None:

@@ -70,6 +70,16 @@ def look_up_all(places: Sequence[tuple[str, int]]) -> list[HostKey | RemoteError
     return asyncio.run(all_of_them())
 
 
+def known_as(new: NewDevice) -> Device | None:
+    """The registered device that is reached in just the same way."""
+    way = {"port": new.port, "username": new.username, "reached_through": new.reached_through}
+    return Device.objects.filter(connection=Device.Connections.SSH, host__iexact=new.host, **way).first()
+
+
+def already_text(new: NewDevice, known: Device) -> str:
+    return f"{new.username}@{new.host} port {new.port} is already {known.name}."
+
+
 def register_device(
     new: NewDevice,
     host_key: str,
@@ -84,6 +94,9 @@ def register_device(
     """
     if Device.objects.filter(name=new.name).exists():
         raise CannotRegister(f"There is already a device called {new.name!r}. Choose another name.")
+    known = known_as(new)
+    if known is not None:
+        raise CannotRegister(already_text(new, known))
     device = Device(
         name=new.name,
         host=new.host,

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.services import admin_required, operator_required
 from inventory import charts, services
 from inventory.core.quantities import bytes_text
-from inventory.forms import GIB, HostKeyForm, MemoryForm, SettingsForm
+from inventory.forms import HostKeyForm, MemoryForm, SettingsForm
 from inventory.models import RUNNING_STATES, Device, Link, ModelFile, Profile
 from inventory.remote import RemoteError
 from inventory.services.registration import CannotRegister
@@ -76,7 +76,7 @@ def memory(request: HttpRequest, device_id: int) -> HttpResponse:
         services.use_probed_memory(device, person(request))
         messages.success(request, "The probed numbers hold again.")
         return redirect("inventory:device", device.pk)
-    form = MemoryForm(request.POST)
+    form = MemoryForm(request.POST, device=device)
     if not form.is_valid():
         return _page(request, device, REJECTED, memory_form=form)
     gpu_bytes, ram_bytes = form.sizes()
@@ -166,7 +166,6 @@ def _row(device: Device) -> dict[str, Any]:
 
 
 def _page(request: HttpRequest, device: Device, status: int = 200, **forms: Any) -> HttpResponse:
-    gpu, ram = device.gpu_usable_bytes or 0, device.ram_usable_bytes or 0
     links = Link.objects.filter(source=device).select_related("target").order_by("target__name")
     profiles = Profile.objects.current().filter(device=device).select_related("model")
     context = {
@@ -178,7 +177,8 @@ def _page(request: HttpRequest, device: Device, status: int = 200, **forms: Any)
         "files": ModelFile.objects.filter(device=device).select_related("model"),
         "effects": services.removal_effects(device),
         "settings_form": SettingsForm(device=device),
-        "memory_form": MemoryForm(initial={"gpu_gib": round(gpu / GIB, 2), "ram_gib": round(ram / GIB, 2)}),
+        "memory_form": MemoryForm(device=device),
+        "same_machine": services.same_machine_text(device),
         "charts": [chart for made in profiles[:1] for chart in charts.profile_charts(made)],
         **forms,
     }

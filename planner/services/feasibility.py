@@ -63,7 +63,12 @@ def feasibility(model: LanguageModel, devices: Sequence[Device], context_tokens:
     terms = memory_terms(shape, context_tokens)
     profiles = from_inventory.current_profiles(model, devices)
     per_block = (terms[0].bytes + terms[1].bytes) / len(shape.blocks)
-    fits = [device_fit(device, model, device.pk in profiles, per_block, shape) for device in devices]
+    memory = from_inventory.counted_memory(devices)
+    gaps = [from_inventory.device_gap(device, model, device.pk in profiles) for device in devices]
+    fits = [
+        device_fit(device, memory[device.pk], gap, per_block, len(shape.blocks))
+        for device, gap in zip(devices, gaps, strict=True)
+    ]
     return Feasibility(
         terms=terms,
         need_bytes=sum(term.bytes for term in terms),
@@ -90,9 +95,12 @@ def memory_terms(shape: ModelShape, context_tokens: int) -> list[Term]:
 
 
 def device_fit(
-    device: Device, model: LanguageModel, has_profile: bool, per_block_bytes: float, shape: ModelShape
+    device: Device,
+    memory: tuple[int, int],
+    gap: from_inventory.Missing | None,
+    per_block_bytes: float,
+    most_blocks: int,
 ) -> DeviceFit:
-    gpu, ram = device.gpu_usable_bytes, device.ram_usable_bytes or 0
-    blocks = min(int(((gpu or 0) + ram) / per_block_bytes), len(shape.blocks))
-    gap = from_inventory.device_gap(device, model, has_profile)
-    return DeviceFit(device.name, gpu, ram, blocks, gap)
+    blocks = min(int(sum(memory) / per_block_bytes), most_blocks)
+    gpu_bytes = None if device.gpu_usable_bytes is None else memory[0]
+    return DeviceFit(device.name, gpu_bytes, memory[1], blocks, gap)

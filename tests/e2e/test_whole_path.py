@@ -20,7 +20,7 @@ from tests.running_site import Site, free_port
 
 pytestmark = pytest.mark.whole
 # One copy of the model takes about 300 MB: one host holds it alone, the other two only together.
-USABLE_GIB = {"box-1": 0.84, "box-2": 0.18, "box-3": 0.18}
+USABLE_GB = {"box-1": 0.9, "box-2": 0.193, "box-3": 0.193}
 QUESTION = "Write three sentences about how a bicycle stays upright."
 MESSAGES = [{"role": "user", "content": QUESTION}]
 
@@ -56,7 +56,7 @@ def registered(visitor: Visitor, site: Site, lab: list[DemoHost]) -> dict[str, i
 def measured(visitor: Visitor, site: Site, registered: dict[str, int]) -> int:
     """The id of the model, after links, model files and profiles are known."""
     for name, device in registered.items():
-        typed = {"gpu_gib": USABLE_GIB[name], "ram_gib": 0, "reason": "one machine stands for three"}
+        typed = {"main_gb": USABLE_GB[name], "reason": "one machine stands for three"}
         visitor.send(f"/devices/{device}/memory/", typed, page=visitor.open(f"/devices/{device}/"))
     visitor.send("/links/measure/", page=visitor.open("/links/"))
     assert visitor.finished_job("inventory.measure_links") == ""

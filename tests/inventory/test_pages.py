@@ -11,11 +11,14 @@ from django.utils import timezone
 
 from accounts.models import AuditEntry
 from demo.hosts import DemoHost
+from inventory import services
 from inventory.forms import device_line
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile, SshIdentity
 from inventory.services import NewDevice
+from inventory.services.registration import CannotRegister
 from jobs.models import Job
 from serving.models import Deployment
+from tests.inventory.conftest import GB, HARDWARE
 
 PAGES = [
     "/devices/",
@@ -105,16 +108,61 @@ def test_viewers_look_and_change_nothing(viewer_client: Client, devices: list[De
 
 def test_usable_memory_is_overridden_with_a_reason(admin_client: Client, devices: list[Device]) -> None:
     path = f"/devices/{devices[0].pk}/memory/"
-    assert admin_client.post(path, {"gpu_gib": 2, "ram_gib": 0}).status_code == 422
-    admin_client.post(path, {"gpu_gib": 2, "ram_gib": 0, "reason": "a desktop session runs there"})
+    assert admin_client.post(path, {"main_gb": 2}).status_code == 422
+    nothing = admin_client.post(path, {"main_gb": 0, "reason": "broken"})
+    assert nothing.status_code == 422 and "set it to maintenance" in nothing.content.decode()
+    admin_client.post(path, {"main_gb": 2, "reason": "a desktop session runs there"})
     device = Device.objects.get(pk=devices[0].pk)
-    assert device.gpu_usable_bytes == 2 * 1024**3
+    assert device.gpu_usable_bytes == 2 * GB
     assert (
         AuditEntry.objects.get(action="device.memory_overridden").detail["reason"]
         == "a desktop session runs there"
     )
     admin_client.post(path, {"reset": "yes"})
     assert Device.objects.get(pk=device.pk).memory_override_reason == ""
+
+
+def test_the_memory_form_speaks_of_the_memory_that_the_device_has(
+    admin_client: Client, devices: list[Device]
+) -> None:
+    page = admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
+    assert "RAM (GB)" in page and 'value="14.0"' in page and "RAM beside the GPU" not in page
+    gpu = {
+        "name": "CUDA0",
+        "description": "RTX 4090",
+        "total_bytes": 24 * GB,
+        "free_bytes": 24 * GB,
+        "source": "x",
+    }
+    Device.objects.update(hardware=HARDWARE | {"gpus": [gpu]})
+    page = admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
+    assert "Memory of the GPU (GB)" in page and "RAM beside the GPU (GB)" in page
+
+
+def test_the_same_machine_is_not_registered_twice_without_a_word(
+    admin_client: Client, devices: list[Device]
+) -> None:
+    typed = {"name": "other", "connection": "ssh", "host": "10.0.0.1", "port": "22", "username": "ada"}
+    answer = admin_client.post("/devices/add/", typed)
+    assert answer.status_code == 422 and "is already box-1" in answer.content.decode()
+    lines = "other ada@10.0.0.1\nx ada@10.0.0.9\ny ada@10.0.0.9"
+    several = admin_client.post("/devices/add/several/", {"lines": lines}).content.decode()
+    assert "ada@10.0.0.1 port 22 is already box-1" in several and "ada@10.0.0.9:22 stands twice" in several
+    with pytest.raises(CannotRegister, match="is already box-1"):
+        services.register_device(NewDevice("other", "10.0.0.1", 22, "ada"), HOST_KEY, None)
+    services.register_local("here", None)
+    here = admin_client.post("/devices/add/", {"name": "again", "connection": "local"})
+    assert here.status_code == 422 and "This machine is already here" in here.content.decode()
+    assert Device.objects.count() == 4
+
+
+def test_one_machine_at_two_addresses_is_said_on_its_page(
+    admin_client: Client, devices: list[Device]
+) -> None:
+    Device.objects.filter(name="box-3").update(hardware=HARDWARE | {"boot_id": "another"})
+    page = admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
+    assert "This is already box-2: the same boot id and host key" in page
+    assert "This is already" not in admin_client.get(f"/devices/{devices[2].pk}/").content.decode()
 
 
 def test_removal_names_what_goes_with_it(

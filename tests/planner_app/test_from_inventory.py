@@ -13,7 +13,15 @@ from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 from planner import services
 from planner.core.errors import BadDocument
 from planner.core.problem import Problem
-from planner.from_inventory import CannotPlan, block_sizes, cluster_of, heaviest_mean, missing, model_entry
+from planner.from_inventory import (
+    CannotPlan,
+    block_sizes,
+    cluster_of,
+    counted_memory,
+    heaviest_mean,
+    missing,
+    model_entry,
+)
 from tests.planner_app.conftest import shape
 
 pytestmark = pytest.mark.django_db
@@ -144,7 +152,38 @@ def test_one_machine_under_two_names_is_mentioned(model: LanguageModel, devices:
     for device in devices[:2]:
         device.hardware = {**device.hardware, "boot_id": "same"}
         device.save()
-    assert "Dev.1 and Dev.2 are one machine" in lab(model, list(Device.objects.all()))["note"]
+    known = list(Device.objects.all())
+    note = lab(model, known)["note"]
+    assert "Dev.1 and Dev.2 are one machine: its memory is counted once and split" in note
+    Device.objects.update(memory_override_reason="stands for three")
+    assert (
+        "memory and speed are planned as if each had its own"
+        in lab(model, list(Device.objects.all()))["note"]
+    )
+
+
+def test_memory_of_one_machine_is_counted_once(model: LanguageModel, devices: list[Device]) -> None:
+    Device.objects.update(
+        gpu_usable_bytes=12 * 10**9, ram_usable_bytes=0, hardware={"boot_id": "same", "gpus": []}
+    )
+    assert set(counted_memory(Device.objects.all()).values()) == {(4 * 10**9, 0)}
+    Device.objects.filter(name="Dev.1").update(gpu_usable_bytes=2 * 10**9, memory_override_reason="by hand")
+    assert sorted(counted_memory(Device.objects.all()).values()) == [
+        (2 * 10**9, 0),
+        (5 * 10**9, 0),
+        (5 * 10**9, 0),
+    ]
+    limited = {"boot_id": "same", "gpus": [], "sources": {"memory": "cgroup memory limit"}}
+    Device.objects.filter(name="Dev.2").update(hardware=limited)
+    assert counted_memory(Device.objects.all())[devices[1].pk] == (12 * 10**9, 0)
+
+
+def test_two_gpus_of_one_machine_share_its_ram_only(model: LanguageModel, devices: list[Device]) -> None:
+    gpus = [{"name": "CUDA0", "description": "a"}, {"name": "CUDA1", "description": "b"}]
+    Device.objects.update(gpu_usable_bytes=8, ram_usable_bytes=12, hardware={"boot_id": "same", "gpus": gpus})
+    Device.objects.filter(name="Dev.2").update(chosen_gpu="CUDA1")
+    pair = Device.objects.exclude(name="Dev.5")
+    assert list(counted_memory(pair).values()) == [(8, 6), (8, 6)]
 
 
 def test_every_gap_is_named_at_once(model: LanguageModel, devices: list[Device]) -> None:
