@@ -11,6 +11,8 @@ from inventory.models import Device, LanguageModel
 from jobs.models import Job
 from planner.models import PlanRun
 
+FEWEST_TOKENS = 16  # the time of a shorter prompt is mostly that of what surrounds it
+
 
 class Deployment(models.Model):
     """One plan put on the hosts. `wanted` is what people asked for, `state` what was last observed."""
@@ -209,13 +211,28 @@ class RequestSample(models.Model):
     cached_tokens = models.PositiveIntegerField(null=True)
     output_tokens = models.PositiveIntegerField(null=True)
     queued_seconds = models.FloatField(null=True, help_text="until a slot was bound")
-    prefill_seconds = models.FloatField(null=True, help_text="prompt processing on the prefill replica")
+    prefilled_tokens = models.PositiveIntegerField(
+        null=True, help_text="prompt tokens that were computed, not found in a cache"
+    )
+    prefill_seconds = models.FloatField(
+        null=True, help_text="prompt processing, on the prefill replica or where the answer was made"
+    )
     handover_seconds = models.FloatField(null=True, help_text="save, move and restore")
     first_token_seconds = models.FloatField(null=True, help_text="received to first token: TTFT")
     total_seconds = models.FloatField(help_text="received to last byte")
 
     class Meta:
         ordering = ["-received_at"]
+
+    @property
+    def prefilled_by_id(self) -> int | None:
+        """The replica that computed the prompt."""
+        return self.decode_replica_id if self.prefill_replica_id is None else self.prefill_replica_id
+
+    def prefill_rate(self) -> float | None:
+        """Prompt tokens computed per second; of a few tokens the time says nothing."""
+        tokens = self.prefilled_tokens or 0
+        return tokens / self.prefill_seconds if self.prefill_seconds and tokens > FEWEST_TOKENS else None
 
     def decode_seconds(self) -> float | None:
         if self.first_token_seconds is None:

@@ -91,34 +91,23 @@ def figures(replica: Replica, requests: Sequence[RequestSample]) -> list[Figure]
     plan = replica.deployment.plan["replicas"][replica.index]
     found = []
     if replica.role != Replica.Roles.PREFILL and plan.get("tpot_seconds"):
-        rates = [
-            request.tokens_per_second() for request in requests if request.decode_replica_id == replica.pk
-        ]
-        found.append(compared("Tokens per s of one answer", 1 / plan["tpot_seconds"], middle(rates)))
+        answered = [request for request in requests if request.decode_replica_id == replica.pk]
+        rates = [request.tokens_per_second() for request in answered]
+        found.append(compared("Tokens per s of one answer", 1 / plan["tpot_seconds"], rates, "answers"))
     if replica.role != Replica.Roles.DECODE and plan.get("prefill_tokens_per_second"):
-        own = [request for request in requests if request.prefill_replica_id == replica.pk]
-        found.append(
-            compared("Prompt tokens per s", plan["prefill_tokens_per_second"], middle(map(prefill_rate, own)))
-        )
+        own = [request for request in requests if request.prefilled_by_id == replica.pk]
+        rates = [request.prefill_rate() for request in own]
+        found.append(compared("Prompt tokens per s", plan["prefill_tokens_per_second"], rates, "prompts"))
     return found
 
 
-def prefill_rate(request: RequestSample) -> float | None:
-    """Prompt tokens per second that had to be computed; a short or cached prompt says nothing."""
-    if not request.prefill_seconds or request.prompt_tokens is None:
-        return None
-    tokens = request.prompt_tokens - (request.cached_tokens or 0 if request.handover == "none" else 0)
-    return tokens / request.prefill_seconds if tokens > 16 else None
-
-
-def middle(values: Any) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
-
-
-def compared(label: str, predicted: float, measured: float | None) -> Figure:
-    if measured is None:
-        return Figure(label, rate_text(predicted), ABSENT, "no requests yet")
+def compared(label: str, predicted: float, rates: Sequence[float | None], what: str) -> Figure:
+    """A prediction beside the median of what was measured; a request that says nothing gave no rate."""
+    known = [rate for rate in rates if rate is not None]
+    if not known:
+        words = f"the {what} of the last hour were too short to tell" if rates else "none in the last hour"
+        return Figure(label, rate_text(predicted), ABSENT, words)
+    measured = median(known)
     ratio = measured / predicted - 1
     words = (
         "as predicted"

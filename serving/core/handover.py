@@ -35,6 +35,7 @@ class Handover:
     filename: str
     started_at: float
     step: Step = Step.PREFILL
+    computed_tokens: int | None = None
     saved_bytes: int = 0
     cached_tokens: int = 0
     reason: str = ""
@@ -58,7 +59,9 @@ class Handover:
         """The wait for a decode slot, between save and move, counts to neither."""
         self.waited_seconds = seconds
 
-    def prefilled(self, now: float) -> None:
+    def prefilled(self, n_computed: int | None, now: float) -> None:
+        """`n_computed` leaves out what the prefill replica still had in its cache."""
+        self.computed_tokens = n_computed
         self._advance(Step.PREFILL, now)
 
     def saved(self, n_saved: int, n_written: int, now: float) -> None:

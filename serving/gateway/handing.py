@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Protocol
+from typing import Any, Protocol
 
 from serving import upstream
 from serving.core import sse
@@ -42,18 +42,18 @@ async def prefill(
     deadlines = upstream.Deadlines(limits.connect_seconds, seconds, seconds, limits.total_seconds)
     stream = await upstream.open_stream(source.target, "/completion", body, deadlines)
     try:
-        ended = False
+        last: dict[str, Any] = {}
         while events := await stream.events():
             for event in sse.split(events):
                 answer = sse.payload(event)
                 if "error" in answer:
                     raise HandoverBroken(f"the prefill replica: {answer['error']}")
-                ended = ended or bool(answer.get("stop"))
-        if not ended:
+                last = answer if answer.get("stop") else last
+        if not last:
             raise HandoverBroken("the prefill replica stopped in the middle of the prompt")
     finally:
         stream.close()
-    handover.prefilled(clock())
+    handover.prefilled(last.get("timings", {}).get("prompt_n"), clock())
 
 
 async def save(handover: Handover, source: Endpoint, slot: int, limits: Limits, clock: Clock) -> None:

@@ -48,7 +48,15 @@ class Timeline:
 
     @property
     def prefill_seconds(self) -> float | None:
-        return self.handover.seconds(Step.PREFILL) if self.handover else None
+        if self.handover:
+            return self.handover.seconds(Step.PREFILL)
+        milliseconds = self.timings.get("prompt_ms")
+        return None if milliseconds is None else milliseconds / 1000
+
+    @property
+    def prefilled_tokens(self) -> int | None:
+        """Prompt tokens that were computed; the others lay in a cache."""
+        return self.handover.computed_tokens if self.handover else self.timings.get("prompt_n")
 
     @property
     def handover_seconds(self) -> float | None:
@@ -93,6 +101,7 @@ class Timeline:
             cached_tokens=self.cached_tokens,
             output_tokens=self.output_tokens,
             queued_seconds=self.queued_seconds,
+            prefilled_tokens=self.prefilled_tokens,
             prefill_seconds=self.prefill_seconds,
             handover_seconds=self.handover_seconds,
             first_token_seconds=self.first_token_seconds,

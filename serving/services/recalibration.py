@@ -25,7 +25,6 @@ from serving.core.calibration import ENOUGH_REQUESTS, Adjustment, Observation, a
 from serving.models import Deployment, Replica, RequestSample
 from serving.services import traffic
 
-FEWEST_PROMPT_TOKENS = 16  # a shorter prompt is mostly what surrounds it
 DOUBLE = 2.0
 
 
@@ -62,7 +61,7 @@ def compare(deployment: Deployment) -> list[Compared]:
         devices = [stage["device"] for stage in deployment.plan["replicas"][replica.index]["stages"]]
         for phase, seen in (
             ("decode", decode_steps([one for one in answered if one.decode_replica_id == replica.pk], pair)),
-            ("prefill", prompts([one for one in answered if one.prefill_replica_id == replica.pk], pair)),
+            ("prefill", prompts([one for one in answered if one.prefilled_by_id == replica.pk], pair)),
         ):
             found = adjustment(seen)
             if found is not None:
@@ -156,10 +155,8 @@ def prompts(requests: Sequence[RequestSample], pair: tuple[Server, Server]) -> l
     once, twice = pair
     seen = []
     for one in requests:
-        cached = (one.cached_tokens or 0) if one.handover == RequestSample.Handovers.NONE else 0
-        tokens = (one.prompt_tokens or 0) - cached
-        if one.prefill_seconds and tokens > FEWEST_PROMPT_TOKENS:
-            length = np.array([float(tokens)])
+        if one.prefill_seconds and one.prefill_rate():
+            length = np.array([float(one.prefilled_tokens or 0)])
             predicted = float(once.prompt_seconds(length)[0]), float(twice.prompt_seconds(length)[0])
             seen.append(observation(one.prefill_seconds, *predicted))
     return seen

@@ -28,6 +28,7 @@ class Stub:
     slot_folder: Path | None = None
     forgets_restored: bool = False
     saves_tokens: bool = True
+    prefix_cached: int = 0
     answers_slots: bool = True
     bodies: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -73,8 +74,10 @@ class Stub:
         elif path.startswith("/slots/"):
             await self._slot(path, body, writer)
         elif path == "/completion":
+            computed = len(body["prompt"]) - self.prefix_cached
             self.prompted[body["id_slot"]] = len(body["prompt"])
-            await self._stream(body, reader, writer, [{"content": "", "stop": True}])
+            end = {"content": "", "stop": True, "timings": {"prompt_n": computed}}
+            await self._stream(body, reader, writer, [end])
         else:
             await self._stream(body, reader, writer, list(self._chunks(body)))
 
@@ -89,7 +92,12 @@ class Stub:
         ]
         chunks.append({**head, "choices": [{"index": 0, "finish_reason": self.finish, "delta": {}}]})
         usage = {"prompt_tokens": prompt, "completion_tokens": len(self.words), "total_tokens": 0}
-        timings = {"cache_n": cached, "predicted_per_second": 50.0}
+        timings = {
+            "cache_n": cached,
+            "prompt_n": prompt - cached,
+            "prompt_ms": 250.0,
+            "predicted_per_second": 50.0,
+        }
         return [*chunks, {**head, "choices": [], "usage": usage, "timings": timings}]
 
     async def _stream(

@@ -218,6 +218,23 @@ async def test_a_prompt_is_handed_over_and_the_cached_tokens_prove_it(
         await gateway.settled()
 
 
+async def test_tokens_from_a_cache_do_not_count_as_computed(
+    gateway: Running, stub: Stub, tmp_path: Path
+) -> None:
+    async with running_stub() as decode:
+        split_roles(gateway, stub, decode, tmp_path)
+        stub.prefix_cached = 3
+        await ask(gateway)
+        assert (gateway.last.prompt_tokens, gateway.last.row().prefilled_tokens) == (6, 2)
+
+
+async def test_a_prompt_computed_where_it_is_answered_is_timed_there(gateway: Running, stub: Stub) -> None:
+    gateway.serve(endpoint(1, stub.port))
+    await ask(gateway)
+    row = gateway.last.row()
+    assert (row.prefilled_tokens, row.prefill_seconds, row.prefilled_by_id) == (6, 0.25, 1)
+
+
 @pytest.mark.parametrize("broken", ["save", "restore", "crash", "truncated", "network"])
 async def test_a_failed_handover_costs_time_but_not_the_answer(
     stub: Stub, tmp_path: Path, broken: str

@@ -9,7 +9,7 @@ from serving.core.handover import Handover, HandoverBroken, Step
 
 def restored() -> Handover:
     handover = Handover(prompt_tokens=101, filename="x", started_at=10.0)
-    handover.prefilled(12.0)
+    handover.prefilled(100, 12.0)
     handover.saved(100, 5000, 12.5)
     handover.moved(5000, 13.0)
     handover.restored(100, 13.25)
@@ -32,14 +32,14 @@ def test_a_restore_that_was_not_used_is_a_fallback() -> None:
 @pytest.mark.parametrize(("n_saved", "n_written"), [(0, 0), (99, 5000), (100, 0)])
 def test_a_save_that_saved_nothing_is_noticed(n_saved: int, n_written: int) -> None:
     handover = Handover(101, "x", 0.0)
-    handover.prefilled(1.0)
+    handover.prefilled(100, 1.0)
     with pytest.raises(HandoverBroken):
         handover.saved(n_saved, n_written, 2.0)
 
 
 def test_a_truncated_file_is_noticed_before_it_is_restored() -> None:
     handover = Handover(101, "x", 0.0)
-    handover.prefilled(1.0)
+    handover.prefilled(100, 1.0)
     handover.saved(100, 5000, 2.0)
     with pytest.raises(HandoverBroken, match="4999 of 5000"):
         handover.moved(4999, 3.0)

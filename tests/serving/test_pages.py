@@ -82,6 +82,7 @@ def request_sample(deployment: Deployment) -> RequestSample:
         prompt_tokens=100,
         output_tokens=21,
         queued_seconds=1.5,
+        prefilled_tokens=80,
         prefill_seconds=0.4,
         handover_seconds=0.2,
         first_token_seconds=2.2,
@@ -129,7 +130,7 @@ def test_deployment_page_shows_measured_beside_predicted(
 ) -> None:
     text = admin_client.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "20 tokens/s" in text
-    assert "as predicted" in text
+    assert "Prompt tokens per s: <strong>200 tokens/s</strong> of 200 tokens/s, as predicted" in text
     assert "1 of 2" in text
     assert "Stop it" in text
 
@@ -148,6 +149,21 @@ def test_a_process_shows_the_memory_it_holds_beside_what_was_planned(
     )
     text = admin_client.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "199 MB held, 210 MB planned (5 % less)" in text
+
+
+def test_requests_that_say_nothing_about_the_speed_are_not_called_missing(
+    admin_client: Client, deployment: Deployment, request_sample: RequestSample
+) -> None:
+    assert (
+        "the prompts of the last hour"
+        not in admin_client.get(f"/deployments/{deployment.pk}/").content.decode()
+    )
+    RequestSample.objects.update(prefilled_tokens=4, output_tokens=1)
+    text = admin_client.get(f"/deployments/{deployment.pk}/").content.decode()
+    assert "the prompts of the last hour were too short to tell" in text
+    assert "the answers of the last hour were too short to tell" in text
+    RequestSample.objects.all().delete()
+    assert "none in the last hour" in admin_client.get(f"/deployments/{deployment.pk}/").content.decode()
 
 
 def test_viewer_sees_the_deployment_but_no_button_that_changes_it(

@@ -77,6 +77,7 @@ def serve(deployment: Deployment, requests: int) -> None:
             decode_replica=decoding,
             prompt_tokens=100,
             output_tokens=11,
+            prefilled_tokens=100,
             prefill_seconds=prompt,
             first_token_seconds=prompt,
             total_seconds=prompt + 10 * step,
