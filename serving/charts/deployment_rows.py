@@ -36,7 +36,7 @@ class ReplicaRow:
 
     @property
     def busy_text(self) -> str:
-        return f"{self.busy} of {self.replica.slots}"
+        return f"{ABSENT if self.busy is None else self.busy} of {self.replica.slots}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def replica_rows(
 def replica_row(
     replica: Replica, load: dict[str, Any] | None, requests: Sequence[RequestSample]
 ) -> ReplicaRow:
-    busy = load["running"] if load else None
+    serves = replica.state in (Replica.States.READY, Replica.States.DRAINING)
+    busy = 0 if not serves else load["running"] if load else None
     return ReplicaRow(
         replica=replica,
         tone=tones.REPLICA[Replica.States(replica.state)],

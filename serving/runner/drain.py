@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 from asgiref.sync import async_to_sync
 
 from inventory import upstream
 from inventory.upstream import UpstreamError
 from jobs.progress import Progress
-from serving.models import Deployment, Replica
+from serving.models import Replica
 from serving.runner import states
 
 DRAIN_SECONDS = 30.0
@@ -18,19 +19,24 @@ LOOK_SECONDS = 0.5
 ANSWER_SECONDS = 2.0
 
 
-def drain(progress: Progress, deployment: Deployment) -> None:
-    """New requests go elsewhere at once; those that run get 30 s."""
-    ready = list(deployment.replicas.filter(state=Replica.States.READY))
+def drain(progress: Progress, replicas: Iterable[Replica]) -> str:
+    """New requests go elsewhere at once, those that run get 30 s; returns in words how that ended."""
+    ready = [replica for replica in replicas if replica.state == Replica.States.READY]
     for replica in ready:
         states.set_replica(replica, Replica.States.DRAINING)
     end = time.monotonic() + DRAIN_SECONDS
-    while ready and time.monotonic() < end:
+    while busy := async_to_sync(count_busy)(ready):
         progress.check()
-        busy = async_to_sync(count_busy)(ready)
-        if not busy:
-            return
-        progress.report(f"{busy} running answers; waiting up to {end - time.monotonic():.0f} s more")
+        left_seconds = end - time.monotonic()
+        if left_seconds <= 0:
+            return f"{answers(busy)} cut off after {DRAIN_SECONDS:.0f} s"
+        progress.report(f"{answers(busy)} under way; waiting up to {left_seconds:.0f} s more")
         time.sleep(LOOK_SECONDS)
+    return "no answer was cut off"
+
+
+def answers(count: int) -> str:
+    return f"{count} answer{'' if count == 1 else 's'}"
 
 
 async def count_busy(replicas: list[Replica]) -> int:

@@ -118,18 +118,21 @@ def stop(progress: Progress, deployment: Deployment) -> None:
     failure = deployment.state_reason if deployment.state == Deployment.States.FAILED else ""
     states.set_deployment(deployment, Deployment.States.STOPPING)
     began = time.monotonic()
-    drain.drain(progress, deployment)
-    progress.end_step("drain", f"{time.monotonic() - began:.0f} s")
+    how = drain.drain(progress, deployment.replicas.all())
+    progress.end_step("drain", f"{time.monotonic() - began:.0f} s; {how}")
     progress.start_step("stop")
+    progress.report("Stopping the processes and removing their files")
     end(progress, deployment)
     progress.end_step("stop")
+    progress.report(f"{deployment} is stopped; {how}", 1.0)
     if failure:
         states.set_deployment(deployment, Deployment.States.FAILED, failure)
 
 
 def shut_down(progress: Progress, deployment: Deployment) -> None:
     states.set_deployment(deployment, Deployment.States.STOPPING)
-    drain.drain(progress, deployment)
+    how = drain.drain(progress, deployment.replicas.all())
+    progress.report(f"Stopping {deployment}; {how}")
     end(progress, deployment)
 
 

@@ -124,7 +124,8 @@ def replica_series(range_: Range, now: datetime) -> tuple[dict[str, Series], dic
 
 
 def latest_sample() -> TrafficSample | None:
-    return TrafficSample.objects.first()
+    """The last look of a gateway; none when it is so old that a gateway which runs would have written a newer one."""
+    return TrafficSample.objects.filter(at__gt=timezone.now() - traffic.LONGEST_SILENCE).first()
 
 
 @dataclass(frozen=True)

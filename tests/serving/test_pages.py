@@ -166,6 +166,20 @@ def test_requests_that_say_nothing_about_the_speed_are_not_called_missing(
     assert "none in the last hour" in admin_client.get(f"/deployments/{deployment.pk}/").content.decode()
 
 
+def test_slots_in_use_are_a_number_or_said_to_be_unknown(
+    admin_client: Client, deployment: Deployment, traffic_samples: None
+) -> None:
+    page = f"/deployments/{deployment.pk}/live/"
+    deployment.replicas.filter(role="prefill").update(state="stopped")
+    text = admin_client.get(page).content.decode()
+    assert "0 of 2" in text
+    assert "1 of 2" in text
+    TrafficSample.objects.update(at=timezone.now() - timedelta(minutes=1))
+    text = admin_client.get(page).content.decode()
+    assert "– of 2" in text
+    assert "1 of 2" not in text
+
+
 def test_viewer_sees_the_deployment_but_no_button_that_changes_it(
     viewer_client: Client, deployment: Deployment
 ) -> None:

@@ -52,10 +52,12 @@ def test_plan_with_a_split_and_a_single_replica_comes_up_and_goes_without_a_trac
         for laboratory_key in deployment.replicas.values_list("api_key", flat=True)
     )
 
-    deployments.stop(deployment, None)
+    stopping = deployments.stop(deployment, None)
     laboratory.work()
     deployment.refresh_from_db()
+    stopping.refresh_from_db()
     assert deployment.state == Deployment.States.STOPPED
+    assert stopping.message == f"{deployment} is stopped; no answer was cut off"
     assert not any(is_alive(process) for process in processes)
     assert not any(
         Path(process.run_folder).exists() or Path(process.slot_folder).exists() for process in processes
