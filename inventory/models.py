@@ -13,7 +13,9 @@ from inventory.core.availability import Window
 from inventory.core.hardware import main_gpu
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import DEEP, at_depth
+from inventory.core.quantities import percent_text
 
+NOISY_RESIDUAL = 0.5
 SEEN_RECENTLY = timedelta(seconds=90)
 RUNNING_STATES = ("started", "ready")  # of processes; the app that runs them hangs them on a device
 
@@ -269,6 +271,13 @@ class Profile(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model} on {self.device}, version {self.version}"
+
+    @property
+    def noise_text(self) -> str:
+        """How far the timings lie from the fit, when that is too far to plan with; empty while it is not."""
+        if self.residual <= NOISY_RESIDUAL:
+            return ""
+        return f"noisy: {percent_text(self.residual)} off the fit; measure again when the machine is quiet"
 
     def tables_at(self, context_tokens: float) -> dict[str, Any]:
         """The two tables of a cluster file, with decode steps at caches of `context_tokens`."""

@@ -315,7 +315,11 @@ def machine_note(members: Sequence[Device]) -> str:
 
 def profile_notes(profiles: dict[int, Profile], devices: Sequence[Device]) -> list[str]:
     stale = [(device, profiles[device.pk]) for device in devices if profiles[device.pk].stale_reason]
-    return [f"The profile of {device} is stale: {profile.stale_reason}." for device, profile in stale]
+    noisy = [(device, profiles[device.pk]) for device in devices if profiles[device.pk].noise_text]
+    return [
+        *(f"The profile of {device} is stale: {profile.stale_reason}." for device, profile in stale),
+        *(f"The profile of {device} is {profile.noise_text}." for device, profile in noisy),
+    ]
 
 
 def depth_notes(profiles: dict[int, Profile], devices: Sequence[Device], context_tokens: float) -> list[str]:

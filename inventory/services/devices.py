@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Model
 from django.db.models.deletion import Collector
 
 from accounts.models import User
 from accounts.services import audit
 from inventory import profiling
 from inventory.core.hardware import usable_memory
-from inventory.models import RUNNING_STATES, Device
+from inventory.models import Device, ModelFile
 from inventory.remote import host_key as read_host_key
 from inventory.services.registration import CannotRegister
+from inventory.services.work import serving_now
 
 
 def register_local(name: str, user: User | None, *, address: str = "", llama_folder: str = "") -> Device:
@@ -108,40 +109,43 @@ def _follow_gpu(device: Device) -> None:
 
 
 def removal_effects(device: Device) -> list[str]:
-    """What goes with a device, in words."""
-    behind = [f"the way to {other}" for other in device.reached_from.all()]
-    if behind:
-        return behind
+    """What is forgotten with a device, in words; on the machine itself everything stays."""
     collector = Collector(using="default")
     collector.collect([device])
-    counts: Counter[str] = Counter()
+    counts: Counter[type[Model]] = Counter()
     for model, rows in collector.data.items():
-        counts[str(model._meta.verbose_name)] += len(rows)
+        counts[model] += len(rows)
     for query in collector.fast_deletes:
-        if not query.model._meta.auto_created:  # the other side of such a relation stays
-            counts[str(query.model._meta.verbose_name)] += query.count()
-    gone = [_counted(name, count) for name, count in counts.items() if name != "device" and count]
-    return [*gone, *_running(device)]
+        counts[query.model] += query.count()
+    return [
+        _counted(model, count)
+        for model, count in counts.items()
+        if count and model is not Device and not model._meta.auto_created  # the other side of those stays
+    ]
+
+
+def removal_refusal(device: Device) -> str:
+    """Why a device cannot be removed now, with the remedy; empty when it can."""
+    serving = serving_now([device])
+    if serving:
+        return f"{serving} Stop that first, then remove the device."
+    behind = [str(other) for other in device.reached_from.all()]
+    if behind:
+        return f"{', '.join(behind)} are reached through {device.name}. Remove those first."
+    return ""
 
 
 @transaction.atomic
 def remove_device(device: Device, user: User | None) -> None:
-    if _running(device):
-        raise CannotRegister(
-            f"{device.name} is part of a running deployment. Stop that first, then remove the device."
-        )
-    behind = [str(other) for other in device.reached_from.all()]
-    if behind:
-        raise CannotRegister(f"{', '.join(behind)} are reached through {device.name}. Remove those first.")
+    refusal = removal_refusal(device)
+    if refusal:
+        raise CannotRegister(refusal)
     audit(user, "device.removed", device.name, {"host": device.host, "effects": removal_effects(device)})
     device.delete()
 
 
-def _running(device: Device) -> Sequence[str]:
-    """Processes of ours on it; the app that knows them hangs them on the device under `processes`."""
-    running = Device.objects.filter(pk=device.pk, processes__state__in=RUNNING_STATES).count()
-    return [f"{running} running process{'es' if running > 1 else ''} of ours"] if running else []
-
-
-def _counted(name: str, count: int) -> str:
-    return f"{count} {name}{'' if count == 1 else 's'}"
+def _counted(model: type[Model], count: int) -> str:
+    if model is ModelFile:
+        return f"the entries of {count} model file{'' if count == 1 else 's'}, which stay on the machine"
+    meta = model._meta
+    return f"{count} {meta.verbose_name if count == 1 else meta.verbose_name_plural}"

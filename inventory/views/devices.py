@@ -176,6 +176,7 @@ def _page(request: HttpRequest, device: Device, status: int = 200, **forms: Any)
         "profiles": profiles,
         "files": ModelFile.objects.filter(device=device).select_related("model"),
         "effects": services.removal_effects(device),
+        "removal_refusal": services.removal_refusal(device),
         "settings_form": SettingsForm(device=device),
         "memory_form": MemoryForm(device=device),
         "same_machine": services.same_machine_text(device),

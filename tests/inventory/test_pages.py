@@ -17,7 +17,7 @@ from inventory.models import Device, LanguageModel, Link, ModelFile, Profile, Ss
 from inventory.services import NewDevice
 from inventory.services.registration import CannotRegister
 from jobs.models import Job
-from serving.models import Deployment
+from serving.models import Deployment, Launch
 from tests.inventory.conftest import GB, HARDWARE
 
 PAGES = [
@@ -58,9 +58,11 @@ def test_a_device_shows_what_runs_on_it(
     admin_client: Client, devices: list[Device], deployment: Deployment
 ) -> None:
     assert f"/deployments/{deployment.pk}/" in admin_client.get("/devices/").content.decode()
-    assert "pid 4711" in admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
+    page = admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
+    assert "pid 4711" in page
+    assert "box-1 serves tiny #1 now. Stop that first" in page and "Remove box-1</button>" not in page
     answer = admin_client.post(f"/devices/{devices[0].pk}/remove/", follow=True)
-    assert "part of a running deployment" in answer.content.decode()
+    assert "Stop that first, then remove the device" in answer.content.decode()
     assert Device.objects.filter(pk=devices[0].pk).exists()
 
 
@@ -165,11 +167,29 @@ def test_one_machine_at_two_addresses_is_said_on_its_page(
     assert "This is already" not in admin_client.get(f"/devices/{devices[2].pk}/").content.decode()
 
 
+def test_a_noisy_profile_is_not_called_current(admin_client: Client, profile: Profile) -> None:
+    assert ">Current<" in admin_client.get("/profiles/").content.decode()
+    Profile.objects.update(residual=1.59)
+    page = admin_client.get("/profiles/").content.decode()
+    assert ">Current<" not in page and "noisy: 159 % off the fit" in page
+    assert "Noisy: 159 % off the fit" in admin_client.get(f"/profiles/{profile.pk}/").content.decode()
+
+
 def test_removal_names_what_goes_with_it(
     admin_client: Client, devices: list[Device], profile: Profile
 ) -> None:
+    for path in ("/m/a.gguf", "/m/b.gguf"):
+        ModelFile.objects.create(
+            model=profile.model, device=devices[0], path=path, size_bytes=1, seen_at=timezone.now()
+        )
+    launch = Launch.objects.create(
+        job=Job.objects.create(kind="test", label="test"), model=profile.model, workload={}, policy={}
+    )
+    launch.devices.add(devices[0])
     page = admin_client.get(f"/devices/{devices[0].pk}/").content.decode()
-    assert "Goes with it: 1 profile." in page
+    assert "relationship" not in page
+    assert "1 profile" in page and "the entries of 2 model files, which stay on the machine" in page
+    assert "On the machine itself nothing is deleted" in page
     admin_client.post(f"/devices/{devices[0].pk}/remove/")
     assert not Device.objects.filter(pk=devices[0].pk).exists()
     assert AuditEntry.objects.filter(action="device.removed").exists()

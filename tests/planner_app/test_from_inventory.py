@@ -162,6 +162,12 @@ def test_one_machine_under_two_names_is_mentioned(model: LanguageModel, devices:
     )
 
 
+def test_a_profile_far_off_its_fit_is_called_noisy(model: LanguageModel, devices: list[Device]) -> None:
+    Profile.objects.filter(device=devices[0]).update(residual=1.59)
+    assert "The profile of Dev.1 is noisy: 159 % off the fit; measure again" in lab(model, devices)["note"]
+    assert "Dev.2 is noisy" not in lab(model, devices)["note"]
+
+
 def test_memory_of_one_machine_is_counted_once(model: LanguageModel, devices: list[Device]) -> None:
     Device.objects.update(
         gpu_usable_bytes=12 * 10**9, ram_usable_bytes=0, hardware={"boot_id": "same", "gpus": []}
