@@ -1,4 +1,4 @@
-"""Traffic as live charts: queue, slots, tokens, where the waiting time goes, hand-overs and errors."""
+"""Traffic as live charts: queue, slots, tokens, where the time to the first token goes, hand-overs and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from serving.models import RequestSample
 ABSENT = "–"
 LONGEST_SILENCE = timedelta(seconds=15)  # an idle gateway writes a look every 10 s
 PHASES = (
-    ("queued_seconds", "Queue", "var(--ink-3)"),
+    ("queued_seconds", "In the queue", "var(--ink-3)"),
     ("prefill_seconds", "Prefill", "var(--prefill)"),
     ("handover_seconds", "Hand-over", "var(--mixed)"),
     ("first_step_seconds", "First decode step", "var(--decode)"),
@@ -151,7 +151,7 @@ def tokens(points: Sequence[Point | datetime], range_: Range, now: datetime) -> 
 
 
 def waits(requests: Sequence[RequestLook], range_: Range, now: datetime) -> Json:
-    """Waiting time to the first token: median, p95 and longest of each step."""
+    """Time to the first token: median, p95 and longest of each step."""
     groups = grouped(requests, chart_step(range_))
     found = {at: sorted(first_tokens(group)) for at, group in groups.items()}
     lines = [
@@ -238,7 +238,7 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
 
 def tiles(points: Sequence[Point], requests: Sequence[RequestLook], counts: Counts) -> list[Json]:
     """The figures above the charts, over the chosen range."""
-    waited = sorted(first_tokens(requests))
+    firsts = sorted(first_tokens(requests))
     tried = counts.hits + counts.fallbacks
     last = points[-1] if points else None
     refused = f"{counts.refused} refused, {counts.requests} requests"
@@ -252,7 +252,13 @@ def tiles(points: Sequence[Point], requests: Sequence[RequestLook], counts: Coun
             "now",
             "speedometer2",
         ),
-        tile("first-token", "First token", text_of(percentile(waited, 0.5)), spread(waited), "clock-history"),
+        tile(
+            "first-token",
+            "Time to the first token",
+            text_of(percentile(firsts, 0.5)),
+            spread(firsts),
+            "clock-history",
+        ),
         tile("hits", "Hand-over hits", hit_rate(counts), f"{counts.hits} of {tried}", "arrow-left-right"),
         tile("errors", "Errors", str(counts.errors), refused, "exclamation-octagon"),
     ]
@@ -280,10 +286,10 @@ def text_of(seconds: float | None) -> str:
     return ABSENT if seconds is None else seconds_text(seconds)
 
 
-def spread(waited: Sequence[float]) -> str:
-    if not waited:
+def spread(firsts: Sequence[float]) -> str:
+    if not firsts:
         return "no request in this range"
-    return f"median; p95 {text_of(percentile(waited, 0.95))}, longest {text_of(waited[-1])}"
+    return f"median; p95 {text_of(percentile(firsts, 0.95))}, longest {text_of(firsts[-1])}"
 
 
 def hit_rate(counts: Counts) -> str:

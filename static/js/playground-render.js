@@ -24,8 +24,8 @@ export function showMarkdown(element, text) {
 export function factsOf(facts, time) {
   const known = [];
   const say = (label, value) => value !== null && value !== undefined && known.push([label, value]);
-  say("Waited", facts.waited_seconds == null ? null : time(facts.waited_seconds));
-  say("First token", facts.ttft_seconds == null ? null : time(facts.ttft_seconds));
+  say("Time in the queue", facts.waited_seconds == null ? null : time(facts.waited_seconds));
+  say("Time to the first token", facts.ttft_seconds == null ? null : time(facts.ttft_seconds));
   say("Speed", facts.tokens_per_second == null ? null : `${Number(facts.tokens_per_second).toPrecision(3)} tokens/s`);
   say("Tokens", facts.usage ? `${facts.usage.prompt_tokens} in, ${facts.usage.completion_tokens} out` : null);
   const path = [facts.prefill_replica, facts.decode_replica].filter((name, index, all) => name && all.indexOf(name) === index);

@@ -184,8 +184,8 @@ def test_an_answer_appears_token_by_token_with_its_times(person: WatchedPage, de
     lengths = watch_growth(page)
     ask(page, "Write three sentences about bicycles.")
     facts = page.locator(".bubble-assistant .bubble-facts")
-    expect(facts).to_contain_text("Waited")
-    for label in ("First token", "Speed", "tokens/s", "Path"):
+    expect(facts).to_contain_text("Time in the queue")
+    for label in ("Time to the first token", "Speed", "tokens/s", "Path"):
         expect(facts).to_contain_text(label)
     grown = page.evaluate(lengths)
     assert len(grown) > 5, "the answer came in pieces"

@@ -202,6 +202,20 @@ def test_traffic_page_draws_the_queue_of_each_replica(
     assert hits["value"] == "100 %"
 
 
+def test_the_queue_and_the_first_token_have_one_name_each(
+    admin_client: Client, request_sample: RequestSample, traffic_samples: None
+) -> None:
+    text = admin_client.get("/traffic/").content.decode()
+    assert "Waiting time" not in text
+    assert '<h2 id="waits-title">Time to the first token</h2>' in text
+    tile = next(
+        one for one in admin_client.get("/traffic/charts/").json()["tiles"] if "first" in one["tile_id"]
+    )
+    assert (tile["label"], tile["value"]) == ("Time to the first token", "2.2 s")
+    assert '<td data-label="Time in the queue" class="num">' in text
+    assert '<td data-label="Time to the first token" class="num">' in text
+
+
 def test_gap_in_the_samples_is_a_gap_in_the_line(admin_client: Client, traffic_samples: None) -> None:
     oldest = TrafficSample.objects.last()
     assert oldest is not None
@@ -214,7 +228,7 @@ def test_gap_in_the_samples_is_a_gap_in_the_line(admin_client: Client, traffic_s
 def test_request_page_shows_where_the_time_went(admin_client: Client, request_sample: RequestSample) -> None:
     text = admin_client.get("/traffic/requests/req-1/").content.decode()
     for label in (
-        "Queue",
+        "In the queue",
         "Prefill",
         "Hand-over",
         "Tokens after the first",
