@@ -84,7 +84,7 @@ def drive(folder: Path, say: Report, *, manual: bool) -> None:
         "the demo hosts did not start; see the lines of `hosts`",
     )
     if manual:
-        say("the hosts are ready; add them on the Devices page:\n" + hosts.as_table(lab))
+        say(by_hand(lab))
         say(SPAN_HINT)
         return
     user = User.objects.filter(username="admin").first()
@@ -97,6 +97,15 @@ def drive(folder: Path, say: Report, *, manual: bool) -> None:
     answer = ask(deployment, user)
     say(f"asked “{QUESTION}”, got “{answer.text.strip()}” ({path_text(answer.timing)})")
     say("playground answers")
+
+
+def by_hand(lab: Sequence[DemoHost]) -> str:
+    """What is left to a person: the hosts that are not registered yet, with everything to type and to compare."""
+    known = set(Device.objects.values_list("host", flat=True))
+    missing = [host for host in lab if host.address not in known]
+    if not missing:
+        return "the hosts are ready, and all of them are on the Devices page"
+    return "the hosts are ready; add them on the Devices page:\n" + hosts.as_table(missing)
 
 
 def prepare(lab: Sequence[DemoHost], folder: Path, say: Report) -> None:

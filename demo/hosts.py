@@ -61,6 +61,12 @@ class DemoHost:
         return asyncssh.read_private_key(str(self.folder / "host_key")).export_public_key().decode()
 
     @property
+    def key_text(self) -> str:
+        """Algorithm and fingerprint of its host key, as `ssh-keygen -lf` names them."""
+        key = asyncssh.read_private_key(str(self.folder / "host_key"))
+        return f"{key.get_algorithm()} {key.get_fingerprint()}"
+
+    @property
     def port(self) -> int:
         """Where it listens, as last chosen."""
         return int(self.port_file.read_text()) if self.port_file.exists() else USUAL_PORT
@@ -265,7 +271,8 @@ def end_group(group: int, sign: signal.Signals) -> None:
 def as_table(all_hosts: Sequence[DemoHost]) -> str:
     """What a person types to register the hosts by hand."""
     rows = [
-        f"{host.name:8}{host.address:12} port {host.port}  user {host.username:6} password {host.password}"
+        f"{host.name:8}{host.address:12} port {host.port}  user {host.username:6} password {host.password}\n"
+        f"{'':8}host key {host.key_text}"
         for host in all_hosts
     ]
     return "\n".join(rows)

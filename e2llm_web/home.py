@@ -64,6 +64,8 @@ class NextStep:
     action: str
     path: str
     icon: str
+    also: str = ""
+    also_path: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,10 +167,12 @@ def _first_missing() -> NextStep:
     if not LanguageModel.objects.exists():
         return NextStep(
             "Add a model",
-            "Look for GGUF files on the devices, or put one into the server's library.",
+            f"{_more_devices()}Look for GGUF files on the devices, or put one into the server's library.",
             "Add a model",
             reverse("inventory:models"),
             "box-seam",
+            "Add another device",
+            reverse("inventory:device_add"),
         )
     return NextStep(
         "Plan and deploy",
@@ -177,6 +181,11 @@ def _first_missing() -> NextStep:
         reverse("serving:launch_new"),
         "rocket-takeoff",
     )
+
+
+def _more_devices() -> str:
+    count = Device.objects.count()
+    return f"{count} device{'' if count == 1 else 's'} so far: add the others too, now or later. "
 
 
 def steps(deployment: Deployment | None) -> list[Step]:

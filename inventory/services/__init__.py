@@ -22,6 +22,7 @@ from inventory.services.registration import (
     known_as,
     look_up,
     look_up_all,
+    print_command,
     register_device,
 )
 from inventory.services.work import (
@@ -47,6 +48,7 @@ __all__ = [
     "look_up",
     "look_up_all",
     "override_memory",
+    "print_command",
     "register_device",
     "read_host_key",
     "recalibrate",

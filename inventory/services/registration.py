@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import shlex
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from accounts.services import audit
 from inventory.models import Device, SshIdentity
 from inventory.remote import Connection, HostKey, RemoteError, connect, create_identity, fetch_host_key
 
+USUAL_PORT = 22
 DEFAULT_IDENTITY = "e2llm"
 INSTALL_PROGRAM = r"""
 umask 077
@@ -53,6 +55,14 @@ def default_identity() -> SshIdentity:
 def look_up(host: str, port: int, through: Device | None = None) -> HostKey:
     """The key that a host shows now, to be compared and confirmed by a person."""
     return asyncio.run(fetch_host_key(host, port, through))
+
+
+def print_command(key: HostKey, host: str, port: int) -> str:
+    """What prints the fingerprint of this key when it is run on the machine itself."""
+    kind = key.algorithm.removeprefix("ssh-").partition("-")[0]
+    if port == USUAL_PORT:
+        return f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
+    return f"ssh-keyscan -t {kind} -p {port} {shlex.quote(host)} 2>/dev/null | ssh-keygen -lf -"
 
 
 def look_up_all(places: Sequence[tuple[str, int]]) -> list[HostKey | RemoteError]:

@@ -63,7 +63,9 @@ def confirm(request: HttpRequest, word: str) -> HttpResponse:
         return _page(request, form, REJECTED)
     if request.method == "GET":
         key = services.read_host_key(key_line)
-        return render(request, "inventory/confirm.html", {"new": form.new_device(), "key": key})
+        new = form.new_device()
+        context = {"new": new, "key": key, "command": services.print_command(key, new.host, new.port)}
+        return render(request, "inventory/confirm.html", context)
     return _register(request, form, key_line, pending.take_password(request, word))
 
 

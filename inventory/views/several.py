@@ -74,9 +74,10 @@ def _register(request: HttpRequest, item: dict[str, Any], password: str) -> None
 
 
 def _item(new: NewDevice, key: services.HostKey | RemoteError) -> dict[str, Any]:
-    shown = {"key": "", "fingerprint": "", "algorithm": "", "problem": ""}
+    shown = {"key": "", "fingerprint": "", "command": "", "problem": ""}
     if isinstance(key, RemoteError):
         shown["problem"] = str(key)
     else:
-        shown |= {"key": key.line, "fingerprint": key.fingerprint, "algorithm": key.algorithm}
+        shown |= {"key": key.line, "fingerprint": key.fingerprint}
+        shown["command"] = services.print_command(key, new.host, new.port)
     return asdict(new) | shown

@@ -70,6 +70,12 @@ async def test_each_host_has_its_own_key_user_and_home(running: list[DemoHost]) 
     assert await say(two, "pwd") == str(two.home)
 
 
+async def test_the_fingerprint_that_is_printed_is_the_one_that_is_shown(running: list[DemoHost]) -> None:
+    for host in running:
+        assert host.key_text == f"ssh-ed25519 {await fingerprint(host)}"
+        assert host.key_text in hosts.as_table(running)
+
+
 async def test_a_host_answers_on_its_own_address_only(running: list[DemoHost]) -> None:
     with pytest.raises(OSError):
         await asyncio.open_connection("127.0.0.1", running[0].port)

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
@@ -72,7 +73,10 @@ def test_an_empty_lab_is_asked_for_its_first_device() -> None:
 
 def test_devices_without_a_model_ask_for_a_model() -> None:
     device()
-    assert home.next_step(None).action == "Add a model"
+    step = home.next_step(None)
+    assert step.action == "Add a model"
+    assert "1 device so far: add the others too" in step.text
+    assert (step.also, step.also_path) == ("Add another device", reverse("inventory:device_add"))
 
 
 def test_devices_and_a_model_are_planned_and_deployed() -> None:

@@ -14,7 +14,7 @@ from demo.hosts import DemoHost
 from inventory import services
 from inventory.forms import device_line
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile, SshIdentity
-from inventory.services import NewDevice
+from inventory.services import HostKey, NewDevice
 from inventory.services.registration import CannotRegister
 from jobs.models import Job
 from serving.models import Deployment, Launch
@@ -167,6 +167,15 @@ def test_one_machine_at_two_addresses_is_said_on_its_page(
     assert "This is already" not in admin_client.get(f"/devices/{devices[2].pk}/").content.decode()
 
 
+@pytest.mark.parametrize(
+    "algorithm, kind", [("ssh-ed25519", "ed25519"), ("ecdsa-sha2-nistp256", "ecdsa"), ("ssh-rsa", "rsa")]
+)
+def test_the_command_reads_the_key_that_was_shown(algorithm: str, kind: str) -> None:
+    key = HostKey(algorithm, "SHA256:x", "line")
+    assert services.print_command(key, "box", 22) == f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
+    assert f"-t {kind} -p 2222 box" in services.print_command(key, "box", 2222)
+
+
 def test_a_noisy_profile_is_not_called_current(admin_client: Client, profile: Profile) -> None:
     assert ">Current<" in admin_client.get("/profiles/").content.decode()
     Profile.objects.update(residual=1.59)
@@ -248,6 +257,7 @@ def test_a_device_is_added_after_its_fingerprint_was_confirmed(
 ) -> None:
     shown = add(admin_client, lab[0])
     assert "SHA256:" in shown.content.decode()
+    assert f"ssh-keyscan -t ed25519 -p {lab[0].port} {lab[0].address}" in shown.content.decode()
     assert lab[0].password not in shown.content.decode()
     assert not Device.objects.exists()
     assert not lab[0].authorized_keys.exists()
@@ -314,6 +324,7 @@ def test_several_are_added_at_once_but_only_those_ticked(admin_client: Client, l
     shown = admin_client.post("/devices/add/several/", typed, follow=True)
     page = shown.content.decode()
     assert page.count("SHA256:") == 2 and "Not reached" in page
+    assert f"ssh-keyscan -t ed25519 -p {lab[0].port} {lab[0].address}" in page
     admin_client.post(path_of(shown))
     assert not Device.objects.exists()
     admin_client.post(path_of(shown), {"device": [lab[0].name, "127.0.0.99"]})

@@ -33,5 +33,7 @@ class Command(BaseCommand):
         async with AsyncExitStack() as stack:
             for host in hosts.hosts(settings.DATA_DIR / "demo"):
                 await stack.enter_async_context(hosts.serving(host))
-                self.stdout.write(f"{host.name} answers on {host.address} port {host.port}")
+                self.stdout.write(
+                    f"{host.name} answers on {host.address} port {host.port}, host key {host.key_text}"
+                )
             await stop.wait()
