@@ -9,7 +9,9 @@ STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "asctime",
     "request",
     "server_time",
+    "data",  # Celery's: the traceback once more, quoted
 }
+OUR_APPS = frozenset({"accounts", "jobs", "inventory", "planner", "serving", "demo", "e2llm_web"})
 SECRETS = re.compile(
     r"(?P<name>bearer\s+|authorization['\"]?\s*[:=]\s*['\"]?|(?:password|passphrase|secret|api[_-]?key|token)['\"]?\s*[:=]\s*['\"]?)"
     r"[^\s'\",&;]+"
@@ -41,6 +43,22 @@ def pairs(fields: dict[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(fields.items()))
 
 
+def is_told(error: BaseException | None) -> bool:
+    """An error in our own words: the job's runner has logged it in one line, and its traceback adds nothing."""
+    return error is not None and type(error).__module__.partition(".")[0] in OUR_APPS
+
+
+def refusal_in_one_line(record: logging.LogRecord) -> bool:
+    """Django's line of a refused request goes without a traceback; what the server did wrong keeps its own."""
+    if getattr(record, "status_code", 500) < 500:
+        record.exc_info = record.exc_text = None
+    return True
+
+
+def untold(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and is_told(record.exc_info[1]))
+
+
 def logging_settings(level: str) -> dict[str, Any]:
     return {
         "version": 1,
@@ -52,10 +70,16 @@ def logging_settings(level: str) -> dict[str, Any]:
                 "datefmt": "%H:%M:%S",
             }
         },
+        "filters": {
+            "untold": {"()": lambda: untold},
+            "refusal_in_one_line": {"()": lambda: refusal_in_one_line},
+        },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django": {"handlers": [], "level": level, "propagate": True},
+            "django.request": {"filters": ["refusal_in_one_line"], "propagate": True},
+            "celery.app.trace": {"filters": ["untold"], "propagate": True},
             "django.server": {"handlers": [], "level": level, "propagate": True},
             "asyncssh": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},

@@ -14,6 +14,9 @@ from e2llm_web.supervisor import Part
 
 WORKER_PROCESSES = 6  # jobs mostly wait for hosts; a plan must not keep the housekeeping waiting
 WORKER_GRACE_SECONDS = 8.0
+# The append-only file is small and may fail to be rewritten; the ends are ordered by `up`, which says so itself.
+REDIS_UNSAID = ("Memory overcommit must be enabled", "Received SIGTERM", "is now ready to exit")
+WORKER_UNSAID = ("Hitting Ctrl+C again", "Cold shutdown (MainProcess)")
 QUIET_ABOUT_ROOT = "ignore:You're running the worker"  # `up` says it once, in one line
 
 
@@ -29,7 +32,7 @@ def redis(data_folder: Path, environment: Mapping[str, str]) -> Part:
     async def is_ready() -> bool:
         return await redis_answers(embedded_redis.url(data_folder))
 
-    return Part("redis", embedded_redis.command(data_folder), environment, is_ready)
+    return Part("redis", embedded_redis.command(data_folder), environment, is_ready, unsaid=REDIS_UNSAID)
 
 
 def worker(environment: Mapping[str, str]) -> Part:
@@ -50,7 +53,14 @@ def worker(environment: Mapping[str, str]) -> Part:
         *("--concurrency", str(WORKER_PROCESSES), "--loglevel", "WARNING"),
         *("--without-gossip", "--without-mingle"),
     ]
-    return Part("worker", argv, environment, stop_signal=signal.SIGQUIT, grace_seconds=WORKER_GRACE_SECONDS)
+    return Part(
+        "worker",
+        argv,
+        environment,
+        stop_signal=signal.SIGQUIT,
+        grace_seconds=WORKER_GRACE_SECONDS,
+        unsaid=WORKER_UNSAID,
+    )
 
 
 def web(addresses: Addresses, environment: Mapping[str, str]) -> Part:

@@ -32,6 +32,7 @@ class Part:
     stop_signal: signal.Signals = signal.SIGTERM
     grace_seconds: float = 6.0
     may_finish: bool = False
+    unsaid: tuple[str, ...] = ()  # words of lines that tell a person nothing
 
 
 @dataclass
@@ -172,7 +173,8 @@ class Supervisor:
     def _print(self, running: Running, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip()
         running.last_lines.append(text)
-        self.say(running.part.name, text)
+        if text and not any(words in text for words in running.part.unsaid):
+            self.say(running.part.name, text)
 
     async def _tell_watchdog(self, line: str) -> None:
         if self.watchdog is None or self.watchdog.returncode is not None:

@@ -35,7 +35,9 @@ def execute(job_id: int, work: Callable[[Progress], None]) -> None:
         log.warning("job %s was taken over by another worker", job_id)
         progress.close(None)
     except Exception as error:
-        progress.close(State.FAILED, _words(error))
+        words = _words(error)
+        progress.close(State.FAILED, words)
+        log.warning("job %s “%s” failed: %s", job_id, progress.job.label, " ".join(words.split()))
         raise
     else:
         progress.close(State.SUCCEEDED)

@@ -1,8 +1,13 @@
 import logging
+from pathlib import Path
 
 import pytest
+from django.apps import apps
+from django.conf import settings
 
-from e2llm_web.logs import LineFormatter, redact
+from e2llm_web.logs import OUR_APPS, LineFormatter, redact
+from inventory.remote import HostUnreachable
+from jobs.core.errors import JobFailed
 
 
 @pytest.mark.parametrize(
@@ -30,3 +35,33 @@ def test_extra_fields_stand_after_the_message() -> None:
         {"msg": "lease expired", "job_id": 7, "levelname": "WARNING", "name": "jobs"}
     )
     assert LineFormatter("%(message)s").format(record) == "lease expired job_id=7"
+
+
+def celery_says(error: Exception) -> logging.LogRecord:
+    return logging.makeLogRecord({"name": "celery.app.trace", "exc_info": (type(error), error, None)})
+
+
+def test_an_error_in_our_own_words_leaves_no_traceback_of_celery() -> None:
+    trace = logging.getLogger("celery.app.trace")
+    assert not trace.filter(celery_says(HostUnreachable("box-1 does not answer.")))
+    assert not trace.filter(celery_says(JobFailed("8 devices hold 61 GB.")))
+
+
+def test_an_error_that_nobody_foresaw_keeps_its_traceback() -> None:
+    assert logging.getLogger("celery.app.trace").filter(celery_says(KeyError("missing")))
+
+
+def test_every_app_of_ours_speaks_in_own_words() -> None:
+    ours = {app.name for app in apps.get_app_configs() if Path(app.path).parent == settings.BASE_DIR}
+    assert ours == OUR_APPS
+
+
+def test_a_refused_request_is_one_line_and_a_fault_of_the_server_keeps_its_traceback() -> None:
+    logger = logging.getLogger("django.request")
+    refused, broken = (
+        logging.makeLogRecord({"status_code": status, "exc_info": (KeyError, KeyError("x"), None)})
+        for status in (403, 500)
+    )
+    assert logger.filter(refused) and logger.filter(broken)
+    assert refused.exc_info is None
+    assert broken.exc_info is not None

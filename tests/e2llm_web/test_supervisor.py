@@ -172,3 +172,13 @@ def test_killed_supervisor_leaves_no_part(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     wait_until(is_gone(group), "the watchdog ends the part")
+
+
+async def test_lines_that_tell_nothing_are_not_passed_on(supervisor: Supervisor, diary: Diary) -> None:
+    program = (
+        "print('Hitting it again will end it'); print(); print('first'); print('last', flush=True); "
+        + SLEEPER
+    )
+    await supervisor.start(part("noisy", program, unsaid=("Hitting it again",)))
+    await diary.saw("noisy last")
+    assert [line for line in diary.lines if line.startswith("noisy")][:2] == ["noisy first", "noisy last"]

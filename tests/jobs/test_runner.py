@@ -42,7 +42,7 @@ def test_work_that_ends_is_done_with_its_steps_and_lines() -> None:
     assert [line.text for line in job.lines.all()] == ["half way"]
 
 
-def test_a_failure_is_recorded_in_its_own_words_and_raised() -> None:
+def test_a_failure_is_recorded_in_its_own_words_and_raised(caplog: pytest.LogCaptureFixture) -> None:
     job = new_job()
 
     def work(progress: Progress) -> None:
@@ -55,6 +55,9 @@ def test_a_failure_is_recorded_in_its_own_words_and_raised() -> None:
     job.refresh_from_db()
     assert (job.state, job.error) == (State.FAILED, "box-2 has 3 GB free and 4 GB are needed; free 1 GB.")
     assert job.steps.get().state == JobStep.States.FAILED
+    assert [record.getMessage() for record in caplog.records if record.name == "jobs.runner"] == [
+        f"job {job.pk} “Measure the links” failed: box-2 has 3 GB free and 4 GB are needed; free 1 GB."
+    ]
 
 
 def test_a_programming_error_is_called_internal() -> None:
@@ -192,5 +195,5 @@ def test_the_page_of_a_silent_job_says_so_and_foretells_no_end(client: Client) -
     client.force_login(User.objects.create(username="ada"), backend=settings.AUTHENTICATION_BACKENDS[-1])
     job = silent_job(remaining_seconds=2.2)
     text = client.get(reverse("jobs:detail", args=[job.pk])).content.decode()
-    assert re.search(r"data-job-silent>.*No sign of life for <data[^>]*>1\d s", text)
+    assert re.search(r"data-job-silent>.*No sign of life for <data[^>]*>[\d.]+ s", text)
     assert re.search(r"data-job-remaining hidden>", text)
