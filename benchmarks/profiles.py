@@ -17,14 +17,19 @@ from typing import TYPE_CHECKING
 import django
 
 from benchmarks import report
-from inventory.core.profile import Timing, cell_seconds, fit
+from inventory.core.profile import DECODE, DEEP, PREFILL, Timing, at_depth, cell_seconds, fit
 from inventory.core.quantities import seconds_text
 
 if TYPE_CHECKING:
     from inventory.profiling.device import Material
 
 SLICES = (2, 4, 8)
-AXES = {"decode": "micro_batch", "prefill": "tokens"}
+AXES = {DECODE: "micro_batch", DEEP: "micro_batch", PREFILL: "tokens"}
+WORDS = {
+    DECODE: "decode step, {} together",
+    DEEP: "decode step, {} together, each with 1,024 tokens in its cache",
+    PREFILL: "prompt of {} tokens",
+}
 
 
 async def measure(folder: Path, model: Path, rounds: int) -> tuple[list[Timing], Material]:
@@ -48,8 +53,10 @@ async def measure(folder: Path, model: Path, rounds: int) -> tuple[list[Timing],
         min_rounds=rounds,
         max_rounds=rounds,
         budget_seconds=float("inf"),
+        deep_micro_batches=(1, 4),
+        deep_tokens=1024,
     )
-    steps = rounds * len(grid.depths) * (len(grid.micro_batches) + len(grid.prompts))
+    steps = rounds * len(grid.depths) * grid.cells
     seen = iter(range(1, steps + 1))
     timings = await time_device(
         device, material, grid, lambda text, share, left: report.progress(next(seen, steps), steps, text)
@@ -60,15 +67,18 @@ async def measure(folder: Path, model: Path, rounds: int) -> tuple[list[Timing],
 def table(timings: list[Timing], whole_blocks: int, head_blocks: float) -> str:
     fitted = fit([timing for timing in timings if timing.blocks in SLICES], head_blocks)
     lines = ["| what | from slices of 2, 4, 8 blocks | whole model | off by |", "|---|---|---|---|"]
+    tables = fitted.tables | {DEEP: at_depth(fitted.tables, 1.0)[DECODE]}
     for phase, axis in AXES.items():
-        columns = fitted.tables[phase]
+        columns = tables[phase]
         whole = cell_seconds(
             timing for timing in timings if timing.phase == phase and timing.blocks == whole_blocks
         )
         for index, size in enumerate(columns[axis]):
+            if (size, whole_blocks) not in whole:
+                continue
             predicted = columns["head_seconds"][index] + whole_blocks * columns["gpu_block_seconds"][index]
             measured = whole[size, whole_blocks]
-            what = f"decode step, {size} together" if phase == "decode" else f"prompt of {size} tokens"
+            what = WORDS[phase].format(size)
             off = f"{predicted / measured - 1:+.1%}"
             lines.append(f"| {what} | {seconds_text(predicted)} | {seconds_text(measured)} | {off} |")
     lines.append(f"\nLargest distance of a slice from the fit: {fitted.residual:.0%}.")
