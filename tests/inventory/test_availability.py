@@ -65,6 +65,11 @@ def test_the_gap_of_a_plan_names_the_hours(profile: Profile) -> None:
     assert gap is not None and gap.what == "availability" and "until 01 Jan 2020" in gap.text
 
 
+def test_maintenance_takes_a_device_out_of_plans(admin_client: Client, devices: list[Device]) -> None:
+    admin_client.post(f"/devices/{devices[0].pk}/maintenance/", {"wanted": "on"})
+    assert devices[0] not in Device.objects.usable()
+
+
 TWO_GPUS = [
     {
         "name": f"CUDA{number}",
