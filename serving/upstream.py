@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import httptools
 
+from inventory.remote.reasons import reason
 from serving.core.sse import EventSplitter
 
 BUFFER_BYTES = 64 * 1024
@@ -278,9 +279,11 @@ async def _send(
             transport, exchange = await loop.create_connection(
                 lambda: Exchange(loop), target.host, target.port
             )
-    except (OSError, TimeoutError) as error:
-        reason = str(error) or f"no connection within {connect_seconds:g} s"
-        raise ConnectFailed(f"{target.host}:{target.port}: {reason}") from error
+    except TimeoutError as error:
+        text = f"{target.host}:{target.port}: no connection within {connect_seconds:g} s"
+        raise ConnectFailed(text) from error
+    except OSError as error:
+        raise ConnectFailed(f"{target.host}:{target.port}: {reason(error)}") from error
     content = b"" if body is None else json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (

@@ -9,6 +9,14 @@ from io import BytesIO
 from typing import BinaryIO
 
 MAGIC = b"GGUF"
+OTHER_FILES = {
+    b"vers": "it is a Git LFS pointer; fetch the file itself with git lfs pull",
+    b"PK": "it is a zip or PyTorch file; convert it with llama.cpp's convert_hf_to_gguf.py",
+    b"<": "it is a web page; download it again from its file address",
+    b"{": "it is JSON text; download the model file itself",
+    b"lmgg": "it is in llama.cpp's old GGML format; get the model as GGUF",
+    b"tjgg": "it is in llama.cpp's old GGJT format; get the model as GGUF",
+}
 MAX_KEYS = 65_536
 MAX_TENSORS = 262_144
 MAX_NAME_BYTES = 1_024
@@ -169,18 +177,24 @@ def tensor_bytes(shape: tuple[int, ...], type_number: int, name: str = "tensor")
     return elements // group * group_bytes
 
 
+def _looks_like(beginning: bytes) -> str:
+    """What a file is that is no GGUF, with the remedy, from its first four bytes."""
+    if not any(beginning):
+        return "it begins with zeros, as an unfinished download does; download it again"
+    known = next((text for start, text in OTHER_FILES.items() if beginning.startswith(start)), None)
+    return known or "its first four bytes are not GGUF; it is damaged or something else, so download it again"
+
+
 def _read_preamble(cursor: _Cursor, stream: BinaryIO) -> tuple[int, int, int]:
     if cursor.available < 24 and cursor.is_whole_file:
         found = stream.read(4)
         reason = (
-            "too short for a GGUF"
-            if found == MAGIC[: len(found)]
-            else f"not a GGUF: it begins with {found!r}"
+            "too short for a GGUF" if found == MAGIC[: len(found)] else f"not a GGUF: {_looks_like(found)}"
         )
         raise GgufError(f"the file of {cursor.available} bytes is {reason}")
     magic = cursor.take(4, "the magic number")
     if magic != MAGIC:
-        raise GgufError(f"not a GGUF file: it begins with {magic!r} instead of {MAGIC!r}")
+        raise GgufError(f"not a GGUF file: {_looks_like(magic)}")
     version = int(cursor.number("I", "the version"))
     if version not in (2, 3):
         hint = " (big-endian file?)" if version in (0x02000000, 0x03000000) else ""

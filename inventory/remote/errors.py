@@ -1,5 +1,7 @@
 """What can go wrong on the way to a device, in words for a person."""
 
+from inventory.remote.reasons import reason
+
 CONNECT_SECONDS = 10.0
 
 
@@ -41,6 +43,6 @@ def silent_text(host: str, port: int) -> str:
 
 def unreachable_text(host: str, port: int, error: Exception) -> str:
     return (
-        f"{host} port {port} cannot be reached: {error or type(error).__name__}. "
+        f"{host} port {port} cannot be reached: {reason(error)}. "
         "Check the address and the port, and that sshd runs there."
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inventory.remote.connection import HOLD_END_SECONDS, Connection, Tell, checked, timeout_text
 from inventory.remote.errors import CommandTimedOut, RemoteError
+from inventory.remote.reasons import reason
 from inventory.remote.streams import ReportBytes, talk
 
 
@@ -61,7 +62,7 @@ class LocalConnection(Connection):
                 stdin.write(f"{line}\n".encode())
                 await stdin.drain()
             except OSError as error:
-                raise RemoteError(f"{words[0]} on {self.name} ended early: {error.strerror}.") from None
+                raise RemoteError(f"{words[0]} on {self.name} ended early: {reason(error)}.") from None
 
         try:
             yield tell

@@ -26,6 +26,7 @@ from inventory.remote.errors import (
     unreachable_text,
 )
 from inventory.remote.keys import HostKey, fetch_host_key, host_key
+from inventory.remote.reasons import reason
 from inventory.remote.streams import ReportBytes, talk
 
 KEEPALIVE_SECONDS, KEEPALIVE_MISSES = 10, 3
@@ -76,7 +77,9 @@ class SshConnection(Connection):
         except TimeoutError:
             raise CommandTimedOut(timeout_text(self.name, argv, timeout_seconds)) from None
         except (asyncssh.Error, OSError) as error:
-            raise HostUnreachable(f"The connection to {self.name} broke during {argv[0]}: {error}") from None
+            raise HostUnreachable(
+                f"The connection to {self.name} broke during {argv[0]}: {reason(error)}."
+            ) from None
         finally:
             if process is not None:
                 await self._end(process, bytes(out), marker)
@@ -116,7 +119,7 @@ class SshConnection(Connection):
                 process.stdin.write(f"{line}\n".encode())
                 await process.stdin.drain()
             except (asyncssh.Error, OSError) as error:
-                raise HostUnreachable(f"The connection to {self.name} broke: {error}") from None
+                raise HostUnreachable(f"The connection to {self.name} broke: {reason(error)}.") from None
 
         try:
             yield tell
