@@ -84,7 +84,7 @@ class Session:
             say("up", "stopping")
         finally:
             await supervisor.stop()
-        await asyncio.to_thread(farewell)
+        await asyncio.to_thread(farewell, is_demo=self.demo is not None)
 
     async def start(self, supervisor: Supervisor) -> None:
         await self.start_redis(supervisor)
@@ -218,7 +218,7 @@ def welcome(addresses: Addresses, *, always_link: bool) -> None:
         connections.close_all()
 
 
-def farewell() -> None:
+def farewell(*, is_demo: bool) -> None:
     try:
         running = [
             str(deployment) for deployment in Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING)
@@ -227,4 +227,6 @@ def farewell() -> None:
         connections.close_all()
     if running:
         say("up", f"{', '.join(running)} keeps running on its hosts; the next start takes it over")
+        when = ", once its hosts run again" if is_demo else ""
+        say("up", f"to end that too{when}: ./run manage stop_deployments")
     say("up", "stopped")
