@@ -48,13 +48,21 @@ def words(text: str) -> list[str]:
 
 
 @register.filter
+def spaced(name: str) -> str:
+    """A field's name as words."""
+    return name.replace("_", " ")
+
+
+@register.filter
 def plain(value: object) -> str:
     """A value of a JSON field without brackets and quotes."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {plain(part)}" for key, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(plain, value)) or "none"
-    return str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value in (None, "") else str(value)
 
 
 @register.filter

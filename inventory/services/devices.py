@@ -13,6 +13,7 @@ from accounts.models import User
 from accounts.services import audit
 from inventory import profiling
 from inventory.core.hardware import usable_memory
+from inventory.core.quantities import bytes_text
 from inventory.models import Device, ModelFile
 from inventory.remote import host_key as read_host_key
 from inventory.services.registration import CannotRegister
@@ -69,12 +70,12 @@ def set_maintenance(device: Device, wanted: bool, user: User | None) -> None:
 
 def override_memory(device: Device, gpu_bytes: int, ram_bytes: int, reason: str, user: User | None) -> None:
     """Use these sizes instead of the probed ones."""
-    before = {"gpu": device.gpu_usable_bytes, "ram": device.ram_usable_bytes}
+    before = _memory_text(device)
     device.gpu_usable_bytes, device.ram_usable_bytes = gpu_bytes, ram_bytes
     device.memory_override_reason = reason
     device.save(update_fields=["gpu_usable_bytes", "ram_usable_bytes", "memory_override_reason"])
-    after = {"gpu": gpu_bytes, "ram": ram_bytes}
-    audit(user, "device.memory_overridden", device.name, {"before": before, "after": after, "reason": reason})
+    detail = {"before": before, "after": _memory_text(device), "reason": reason}
+    audit(user, "device.memory_overridden", device.name, detail)
 
 
 def use_probed_memory(device: Device, user: User | None) -> None:
@@ -95,7 +96,7 @@ def settle(device: Device, values: dict[str, Any], user: User | None) -> None:
     if "chosen_gpu" in changed:
         _follow_gpu(device)
     if changed:
-        audit(user, "device.changed", device.name, {key: str(value)[:200] for key, value in changed.items()})
+        audit(user, "device.changed", device.name, {key: _noted(value) for key, value in changed.items()})
 
 
 def _follow_gpu(device: Device) -> None:
@@ -142,6 +143,17 @@ def remove_device(device: Device, user: User | None) -> None:
         raise CannotRegister(refusal)
     audit(user, "device.removed", device.name, {"host": device.host, "effects": removal_effects(device)})
     device.delete()
+
+
+def _memory_text(device: Device) -> str:
+    main, ram = device.gpu_usable_bytes, device.ram_usable_bytes
+    text = "unknown" if main is None else bytes_text(main)
+    return f"{text} and {bytes_text(ram)} of RAM" if ram else text
+
+
+def _noted(value: Any) -> Any:
+    """A value as the audit log keeps it."""
+    return [str(part)[:200] for part in value] if isinstance(value, list) else str(value or "")[:200]
 
 
 def _counted(model: type[Model], count: int) -> str:

@@ -57,7 +57,7 @@ def deploy(
             "beside": beside,
         }
         jobs.start(TASK, params, user, label=f"Deploy {deployment}", subject=deployment.subject)
-    audit(user, "deployment.started", deployment, {"replaces": params["replaces"]})
+    audit(user, "deployment.started", deployment, {"replaces": [str(other) for other in replaced]})
     return deployment
 
 
@@ -155,7 +155,7 @@ def roll_back(deployment: Deployment, user: User | None) -> Deployment:
     previous = previous_of(deployment)
     if previous is None:
         raise CannotDeploy("Nothing ran before this deployment, so there is nothing to roll back to.")
-    audit(user, "deployment.rolled_back", deployment, {"to": previous.pk})
+    audit(user, "deployment.rolled_back", deployment, {"to": str(previous)})
     return deploy(
         previous.plan,
         previous.cluster,

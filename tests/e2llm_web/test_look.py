@@ -87,7 +87,15 @@ def test_nothing_comes_from_another_site() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [({"gpu": 28, "ram": 0}, "gpu 28, ram 0"), (["box-1", 2], "box-1, 2"), ([], "none"), (7, "7")],
+    [
+        ({"gpu": 28, "ram": 0}, "gpu 28, ram 0"),
+        (["box-1", 2], "box-1, 2"),
+        ([], "none"),
+        (None, "none"),
+        ("", "none"),
+        (True, "yes"),
+        (7, "7"),
+    ],
 )
 def test_a_json_value_reads_without_brackets(value: object, text: str) -> None:
     assert shown("{{ value|plain }}", value=value) == text

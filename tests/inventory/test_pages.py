@@ -110,10 +110,8 @@ def test_usable_memory_is_overridden_with_a_reason(admin_client: Client, devices
     admin_client.post(path, {"main_gb": 2, "reason": "a desktop session runs there"})
     device = Device.objects.get(pk=devices[0].pk)
     assert device.gpu_usable_bytes == 2 * GB
-    assert (
-        AuditEntry.objects.get(action="device.memory_overridden").detail["reason"]
-        == "a desktop session runs there"
-    )
+    noted = AuditEntry.objects.get(action="device.memory_overridden").detail
+    assert noted == {"before": "14 GB", "after": "2 GB", "reason": "a desktop session runs there"}
     admin_client.post(path, {"reset": "yes"})
     assert Device.objects.get(pk=device.pk).memory_override_reason == ""
 
