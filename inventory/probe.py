@@ -6,11 +6,12 @@ import asyncio
 import re
 import secrets
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from inventory.core import parsers
-from inventory.core.hardware import hardware_of
+from inventory.core.hardware import clock_skew, hardware_of
 from inventory.core.parsers import Section, text_of
 from inventory.remote import Connection, RemoteError
 
@@ -84,7 +85,6 @@ search() {
 }
 section home printf '%s\n' "$HOME"
 section uname uname -srm
-section clock date +%s
 section os_release cat /etc/os-release
 section boot_id cat /proc/sys/kernel/random/boot_id
 section meminfo cat /proc/meminfo
@@ -141,8 +141,8 @@ class Probed:
     clock_skew_seconds: float
 
 
-async def probe(connection: Connection, llama_folder: str, now: float) -> Probed:
-    """Read the device once; `llama_folder` is where llama.cpp lies when it is not on PATH."""
+async def probe(connection: Connection, llama_folder: str, clock: Callable[[], float]) -> Probed:
+    """Read the device once; `llama_folder` is where llama.cpp lies when it is not on PATH, `clock` is ours."""
     marker = f"e2llm-{secrets.token_hex(8)}"
     done = await connection.script(PROGRAM, [marker, llama_folder], timeout_seconds=PROBE_SECONDS)
     found = parsers.sections(done.stdout, marker)
@@ -152,8 +152,9 @@ async def probe(connection: Connection, llama_folder: str, now: float) -> Probed
             f"{connection.name} logged us in but did not run the probe: {reason}. It needs a POSIX /bin/sh."
         )
     hardware = hardware_of(found)
-    clock = text_of(found, "clock").strip()
-    skew = float(clock) - now if clock.isdigit() else 0.0
+    asked = clock()
+    stamp = (await connection.script("date +%s", timeout_seconds=10.0)).stdout.strip()
+    skew = clock_skew(int(stamp), asked, clock()) if stamp.isdigit() else 0.0
     llama = _llama(found, hardware)
     if llama.get("rpc_server_path"):
         llama["rpc_protocol"] = await rpc_protocol(connection, llama["rpc_server_path"])

@@ -12,7 +12,7 @@ from typing import Any
 from django.utils import timezone
 
 from inventory import library, links, profiling
-from inventory.core.hardware import usable_memory
+from inventory.core.hardware import clock_text, usable_memory
 from inventory.core.parsers import on_battery as on_battery_of
 from inventory.models import Device, LanguageModel
 from inventory.probe import Probed, missing, probe
@@ -139,7 +139,7 @@ async def _probe(device: Device, progress: Progress) -> Probed:
     async with connect(device) as connection:
         progress.end_step("connect")
         progress.start_step("read")
-        return await probe(connection, device.llama_folder, time.time())
+        return await probe(connection, device.llama_folder, time.time)
 
 
 async def _beat(devices: Sequence[Device]) -> list[str | RemoteError]:
@@ -193,5 +193,5 @@ def _report(device: Device) -> list[str]:
     if llama:
         lines.append(f"{llama['server_path']}, {llama['version']}, RPC {llama['rpc_protocol'] or 'unknown'}")
     if abs(hardware["clock_skew_seconds"]) > SKEW_WARNING_SECONDS:
-        lines.append(f"its clock is {hardware['clock_skew_seconds']:+.0f} s off ours")
+        lines.append(f"its clock is {clock_text(hardware['clock_skew_seconds'])}")
     return lines

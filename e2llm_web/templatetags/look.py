@@ -127,4 +127,4 @@ def moment(value: datetime | None) -> SafeString:
 def _time(value: datetime | None, markup: str) -> SafeString:
     if value is None:
         return mark_safe('<span class="muted">never</span>')
-    return format_html(markup, value.isoformat(), value.strftime("%Y-%m-%d %H:%M UTC"))
+    return format_html(markup, value.isoformat(), value.strftime("%Y-%m-%d %H:%M:%S UTC"))

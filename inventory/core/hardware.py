@@ -7,6 +7,7 @@ from typing import Any
 
 from inventory.core import parsers
 from inventory.core.parsers import MIB, Accelerator, Section, text_of
+from inventory.core.quantities import seconds_text
 
 GIB = 1024 * MIB
 UNIFIED_NAMES = ("apple", "gb10", "orin", "tegra", "xavier", "thor")
@@ -192,6 +193,18 @@ def _warnings(gpus: list[Accelerator], cards: list[Accelerator], facts: dict[str
 
 def _gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB"
+
+
+def clock_skew(stamp: int, asked: float, answered: float) -> float:
+    """Seconds by which a clock that shows whole seconds is off ours for sure; 0 within its resolution and the way."""
+    least, most = stamp - answered, stamp + 1 - asked
+    return least if least > 0 else min(most, 0.0)
+
+
+def clock_text(skew_seconds: float) -> str:
+    if abs(skew_seconds) < 1:
+        return "in step with ours"
+    return f"{seconds_text(abs(skew_seconds))} {'ahead of' if skew_seconds > 0 else 'behind'} ours"
 
 
 def spare_threads(hardware: dict[str, Any]) -> int:

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.services import admin_required, operator_required
 from inventory import charts, services
+from inventory.core.hardware import clock_text
 from inventory.core.quantities import bytes_text
 from inventory.forms import HostKeyForm, MemoryForm, SettingsForm
 from inventory.models import RUNNING_STATES, Device, Link, ModelFile, Profile
@@ -179,6 +180,7 @@ def _page(request: HttpRequest, device: Device, status: int = 200, **forms: Any)
         "removal_refusal": services.removal_refusal(device),
         "settings_form": SettingsForm(device=device),
         "memory_form": MemoryForm(device=device),
+        "clock_text": clock_text(device.hardware.get("clock_skew_seconds", 0.0)),
         "same_machine": services.same_machine_text(device),
         "charts": [chart for made in profiles[:1] for chart in charts.profile_charts(made)],
         **forms,

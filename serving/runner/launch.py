@@ -37,6 +37,13 @@ PART_LABELS = {
     "profiles": "Profile the model on each device",
     "plan": "Search the best plan",
 }
+PART_SHARES = {
+    "probe": (0.0, 0.05),
+    "files": (0.05, 0.1),
+    "links": (0.1, 0.25),
+    "profiles": (0.25, 0.85),
+    "plan": (0.85, 1.0),
+}
 EXPECTED_FAILURES = (RemoteError, CannotPlan, NoFeasiblePlan, BadDocument)
 
 Part = Callable[[Progress, Launch, list[Device]], str | None]
@@ -52,7 +59,8 @@ def prepare(job_id: int, progress: Progress) -> None:
     list_parts(progress, found)
     try:
         for key, part in PARTS.items():
-            run_part(progress, key, part, found)
+            with progress.span(*PART_SHARES[key]):
+                run_part(progress, key, part, found)
     except LeaseLost:
         raise
     except Exception:  # not BaseException: when its worker is stopped the job goes on after the next start
@@ -117,7 +125,7 @@ async def probe_all(devices: list[Device]) -> list[tuple[Device, Probed | Remote
     async def one(device: Device) -> tuple[Device, Probed | RemoteError]:
         try:
             async with connect(device) as connection:
-                return device, await probe(connection, device.llama_folder, time.time())
+                return device, await probe(connection, device.llama_folder, time.time)
         except RemoteError as error:
             return device, error
 

@@ -1,8 +1,8 @@
-// <time datetime="..." data-age>: local time in the title, "3 min ago" as text, kept fresh.
-// <time datetime="..." data-local>: local date and time as text.
+// <time datetime="..." data-age>: local time with its zone in the title, "3 min ago" as text, kept fresh.
+// <time datetime="..." data-local>: local date and time to the second as text, the same title.
 const STEPS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [Infinity, 86400, "d"]];
-const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const short = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 export function duration(seconds) {
   const value = Math.max(0, seconds);
@@ -28,8 +28,8 @@ export function age(date, now = Date.now()) {
 function show(element) {
   const date = new Date(element.dateTime);
   if (Number.isNaN(date.getTime())) return;
-  element.title = full.format(date);
-  element.textContent = "age" in element.dataset ? age(date.getTime()) : short.format(date);
+  element.title = zoned.format(date);
+  element.textContent = "age" in element.dataset ? age(date.getTime()) : local.format(date);
 }
 
 export function showTimes(root = document) {

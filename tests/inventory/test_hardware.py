@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inventory.core.hardware import hardware_of, spare_threads, usable_memory
+from inventory.core.hardware import clock_skew, clock_text, hardware_of, spare_threads, usable_memory
 from tests.inventory import recordings
 from tests.inventory.recordings import Recording, sections
 
@@ -90,3 +90,24 @@ def test_a_memory_limit_of_the_container_is_the_total() -> None:
 def test_a_probe_that_says_next_to_nothing_is_no_crash() -> None:
     found = hardware_of(sections({"uname": "FreeBSD 14.1 amd64"}))
     assert usable_memory(found).gpu_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "stamp, asked, answered, skew",
+    [
+        (100, 100.9, 100.95, 0.0),  # cut to 100, it may be 100.95
+        (100, 101.5, 101.6, -0.5),
+        (110, 100.0, 104.0, 6.0),  # the answer took four seconds
+        (100, 99.0, 103.0, 0.0),
+    ],
+)
+def test_a_clock_is_off_only_beyond_its_resolution_and_the_way(
+    stamp: int, asked: float, answered: float, skew: float
+) -> None:
+    assert clock_skew(stamp, asked, answered) == pytest.approx(skew)
+
+
+def test_a_skew_is_said_in_words() -> None:
+    assert clock_text(-0.5) == "in step with ours"
+    assert clock_text(-70) == "1 min 10 s behind ours"
+    assert clock_text(5) == "5 s ahead of ours"

@@ -40,7 +40,7 @@ def run(device: Device, *argv: str) -> remote.Completed:
 def probed(device: Device, llama_folder: str) -> Probed:
     async def work() -> Probed:
         async with remote.connect(device) as connection:
-            return await probe(connection, llama_folder, time.time())
+            return await probe(connection, llama_folder, time.time)
 
     return asyncio.run(work())
 
