@@ -74,14 +74,16 @@ class Dispatcher:
                 self.balancer.release(lease, self.clock())
             else:
                 sleeper.set_result(lease)
-        if not self.balancer.backends:
+        if all(backend.draining for backend in self.balancer.backends.values()):
             self._fail_all()
 
     def _fail_all(self) -> None:
         for ticket, sleeper in list(self._sleepers.items()):
             if not sleeper.done():
                 self.balancer.leave(ticket)
-                sleeper.set_exception(NoReplica("the deployment was stopped while this request waited", 5.0))
+                sleeper.set_exception(
+                    NoReplica("the deployment is being stopped; this request waited and was not begun", 5.0)
+                )
 
     def _give_back(self, sleeper: asyncio.Future[Lease]) -> None:
         if sleeper.done() and not sleeper.cancelled() and sleeper.exception() is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from accounts.models import User
 from serving.models import Conversation
@@ -11,6 +12,20 @@ from serving.services.playground import BadQuestion, read_messages
 MAX_KEPT = 100
 MAX_CHARACTERS = 1_000_000
 TITLE_CHARACTERS = 60
+MAX_FACT_CHARACTERS = 200
+FACTS = (
+    "request_id",
+    "waited_seconds",
+    "ttft_seconds",
+    "tokens_per_second",
+    "prompt_tokens",
+    "completion_tokens",
+    "prefill_replica",
+    "decode_replica",
+    "handover",
+    "cached_tokens",
+    "finish_reason",
+)
 
 
 def of(user: User) -> list[Conversation]:
@@ -18,7 +33,7 @@ def of(user: User) -> list[Conversation]:
     return list(user.conversations.defer("messages")[:MAX_KEPT])
 
 
-def messages_of(user: User, conversation_id: int) -> list[dict[str, str]]:
+def messages_of(user: User, conversation_id: int) -> list[dict[str, Any]]:
     """What was said; empty when the chat is not there or is somebody else's."""
     found = user.conversations.filter(pk=conversation_id).first()
     return list(json.loads(found.messages)) if found else []
@@ -28,8 +43,11 @@ def keep(user: User, content: bytes) -> Conversation:
     """Save a chat as it stands now: a new one, or over the one whose id the page sends."""
     try:
         given = json.loads(content)
-        messages = read_messages(given["messages"])
-    except (ValueError, KeyError, TypeError) as error:
+        messages = [
+            {**message, "facts": facts_of(one.get("facts"))}
+            for message, one in zip(read_messages(given["messages"]), given["messages"], strict=True)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadQuestion(f"The chat could not be read: {error!r}.") from None
     text = json.dumps(messages)
     if not messages or len(text) > MAX_CHARACTERS:
@@ -42,8 +60,18 @@ def keep(user: User, content: bytes) -> Conversation:
     return found
 
 
-def title_of(messages: list[dict[str, str]]) -> str:
-    first = next((message["content"] for message in messages if message["role"] == "user"), "Chat")
+def facts_of(given: dict[str, Any] | None) -> dict[str, str | float]:
+    """What stands under an answer, as far as the page may say it."""
+    known = {name: (given or {}).get(name) for name in FACTS}
+    return {
+        name: value[:MAX_FACT_CHARACTERS] if isinstance(value, str) else value
+        for name, value in known.items()
+        if isinstance(value, str | int | float)
+    }
+
+
+def title_of(messages: list[dict[str, Any]]) -> str:
+    first: str = next((message["content"] for message in messages if message["role"] == "user"), "Chat")
     line = " ".join(first.split())
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1] + "…"
 

@@ -22,6 +22,13 @@ ROLES = frozenset({"system", "user", "assistant"})
 MAX_MESSAGES = 400
 MAX_ANSWER_TOKENS = 32_768
 DEADLINES = upstream.Deadlines(first_token_seconds=900.0, inter_token_seconds=120.0, total_seconds=7200.0)
+GONE = (404, 503)
+NOT_ANSWERING = {
+    Deployment.States.STARTING: "is starting and does not answer yet. Its page shows how far it is.",
+    Deployment.States.STOPPING: "is being stopped: answers under way may end, new questions are refused.",
+    Deployment.States.STOPPED: "was stopped. Deploy it again on its page, or reload this one for other models.",
+    Deployment.States.FAILED: "failed and does not answer. Its page says why.",
+}
 
 
 class BadQuestion(Exception):
@@ -90,6 +97,36 @@ async def relay(stream: upstream.Stream) -> AsyncIterator[bytes]:
         yield f"data: {json.dumps(fault)}\n\n".encode()
     finally:
         stream.close()
+
+
+async def why_refused(model: str, error: upstream.Declined) -> str:
+    """The gateway's words, or what is happening to the deployment when that is the reason."""
+    newest = await Deployment.objects.filter(name=model).afirst()
+    if error.status not in GONE or newest is None:
+        return str(error)
+    words = NOT_ANSWERING.get(Deployment.States(newest.state))
+    return f"{newest} {words}" if words else str(error)
+
+
+@dataclass(frozen=True)
+class Resting:
+    """Why nothing answers now, and the deployment to watch, if there is one."""
+
+    title: str
+    text: str
+    deployment: Deployment | None
+
+
+def resting() -> Resting:
+    wanted = Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING).first()
+    if wanted is not None:
+        text = f"{wanted} is starting, or waits for a device. Its page shows how far it is."
+        return Resting("Not ready yet", text, wanted)
+    stopping = Deployment.objects.filter(state=Deployment.States.STOPPING).first()
+    if stopping is not None:
+        return Resting("Stopping", f"{stopping} {NOT_ANSWERING[Deployment.States.STOPPING]}", stopping)
+    text = "No deployment is running. Plan and deploy a model, then ask it here."
+    return Resting("Nothing to talk to yet", text, None)
 
 
 def served_models() -> list[str]:

@@ -9,7 +9,6 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.models import User
 from serving import upstream
-from serving.models import Deployment
 from serving.services import conversations, playground
 from serving.services.playground import BadQuestion
 from serving.views.deployments import person
@@ -25,10 +24,9 @@ NO_GATEWAY = (
 def index(request: HttpRequest) -> HttpResponse:
     models = playground.served_models()
     chat = int(request.GET["chat"]) if request.GET.get("chat", "").isdecimal() else 0
-    wanted = Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING).first()
     context = {
         "models": models,
-        "starting": None if models else wanted,
+        "resting": None if models else playground.resting(),
         "endpoint": f"{settings.GATEWAY_URL}/v1",
         "code_kinds": CODE_KINDS,
         "conversations": conversations.of(person(request)),
@@ -40,7 +38,9 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def compare(request: HttpRequest) -> HttpResponse:
-    context = {"models": playground.served_models(), "sides": ["Left", "Right"]}
+    models = playground.served_models()
+    resting = None if models else playground.resting()
+    context = {"models": models, "resting": resting, "sides": ["Left", "Right"]}
     return render(request, "serving/compare.html", context)
 
 
@@ -55,7 +55,7 @@ async def ask(request: HttpRequest) -> HttpResponseBase:
     except BadQuestion as error:
         return refusal(400, str(error))
     except upstream.Declined as error:
-        return refusal(error.status, str(error))
+        return refusal(error.status, await playground.why_refused(question.model, error))
     except upstream.UpstreamError:
         return refusal(502, NO_GATEWAY)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

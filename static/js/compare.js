@@ -35,22 +35,23 @@ async function answer(side, signal) {
   const text = element.querySelector("[data-text]");
   let content = "";
   element.classList.add("is-streaming");
-  try {
-    await ask(root.dataset.path, question(side), {
-      signal,
-      token(piece) { content += piece; showMarkdown(text, content); },
-      done(facts) { showFacts(element.querySelector("[data-facts]"), facts, duration); },
-    });
-  } catch (error) {
-    if (error.name !== "AbortError") element.querySelector("[data-facts]").textContent = error.message;
-  }
+  const { facts, fault } = await ask(root.dataset.path, question(side), {
+    signal,
+    token(piece) { content += piece; showMarkdown(text, content); },
+  });
   element.classList.remove("is-streaming");
+  showFacts(element.querySelector("[data-facts]"), facts, duration);
+  const notice = element.querySelector("[data-fault]");
+  notice.hidden = !fault;
+  notice.querySelector("[data-text]").textContent = fault;
   if (content) side.messages.push({ role: "assistant", content });
+  else side.messages.pop();
+  return content !== "";
 }
 
 function setRunning(controller) {
   running = controller;
-  form.querySelector("[data-send]").hidden = controller !== null;
+  form.querySelector("[data-send]").disabled = controller !== null;
   form.querySelector("[data-stop]").hidden = controller === null;
 }
 
@@ -65,9 +66,10 @@ form.addEventListener("submit", async (event) => {
     side.messages.push({ role: "user", content });
     add(side, "user", content);
   }
-  await Promise.all(sides.map((side) => answer(side, controller.signal)));
+  const answered = await Promise.all(sides.map((side) => answer(side, controller.signal)));
   setRunning(null);
-  announce("Both answers are complete.");
+  if (!answered.includes(true)) input.value = content;
+  announce(answered.includes(false) ? "Not both have answered." : "Both answers are complete.");
   input.focus({ preventScroll: true });
 });
 input.addEventListener("keydown", (event) => {

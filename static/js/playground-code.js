@@ -1,8 +1,11 @@
-// The same question as code, for the three usual ways to ask.
+// The same question as code, for the three usual ways to ask: up to the last message of the person, or an example.
+const EXAMPLE = { role: "user", content: "Say hello in one sentence." };
 const quote = (value) => JSON.stringify(value);
 
 function body(question) {
-  return { model: question.model, messages: question.messages, temperature: question.temperature, max_tokens: question.max_tokens };
+  const asked = question.messages.slice(0, question.messages.findLastIndex(({ role }) => role === "user") + 1);
+  const messages = asked.length ? asked : [...question.messages.filter(({ role }) => role === "system"), EXAMPLE];
+  return { model: question.model, messages, temperature: question.temperature, max_tokens: question.max_tokens };
 }
 
 function curl(endpoint, question) {

@@ -21,17 +21,19 @@ export function showMarkdown(element, text) {
   element.querySelectorAll("pre").forEach((pre) => pre.setAttribute("tabindex", "0"));
 }
 
+const ENDS = { length: "at the most tokens allowed", stopped: "stopped by you", cut: "cut off", silent: "the model had nothing to say" };
+
 export function factsOf(facts, time) {
   const known = [];
   const say = (label, value) => value !== null && value !== undefined && known.push([label, value]);
   say("Time in the queue", facts.waited_seconds == null ? null : time(facts.waited_seconds));
   say("Time to the first token", facts.ttft_seconds == null ? null : time(facts.ttft_seconds));
   say("Speed", facts.tokens_per_second == null ? null : `${Number(facts.tokens_per_second).toPrecision(3)} tokens/s`);
-  say("Tokens", facts.usage ? `${facts.usage.prompt_tokens} in, ${facts.usage.completion_tokens} out` : null);
+  say("Tokens", facts.completion_tokens == null ? null : `${facts.prompt_tokens == null ? "" : `${facts.prompt_tokens} in, `}${facts.completion_tokens} out`);
   const path = [facts.prefill_replica, facts.decode_replica].filter((name, index, all) => name && all.indexOf(name) === index);
   say("Path", path.length ? path.join(" → ") : null);
   if (facts.handover && facts.handover !== "none") say("Hand-over", facts.handover === "hit" ? `hit, ${facts.cached_tokens} tokens reused` : "fell back to a plain prompt");
-  if (facts.finish_reason === "length") say("Ended", "at the most tokens allowed");
+  say("Ended", ENDS[facts.finish_reason]);
   return known;
 }
 

@@ -1,4 +1,4 @@
-// ask(path, question, {signal, token(text), done(facts)}) reads one streamed answer; throws an Error with words for a person.
+// ask(path, question, {signal, token(text)}) reads one streamed answer and never throws: {facts, fault} tell how it ended.
 function csrfToken() {
   return JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
 }
@@ -41,21 +41,51 @@ async function* events(response) {
   }
 }
 
-export async function ask(path, question, { signal, token, done }) {
-  const response = await post(path, question, signal);
-  if (!response.ok) throw new Error(await refusal(response));
-  let finished = false;
+// The gateway's figures come with the last event; an answer that never gets there has those of this page.
+class Watch {
+  asked = performance.now();
+  times = [];
+
+  token() { this.times.push(performance.now()); }
+
+  facts() {
+    const [first, last] = [this.times[0], this.times.at(-1)];
+    if (first === undefined) return {};
+    const rate = last > first ? (1000 * (this.times.length - 1)) / (last - first) : null;
+    return { ttft_seconds: (first - this.asked) / 1000, tokens_per_second: rate, completion_tokens: this.times.length };
+  }
+}
+
+function factsOf(chunk) {
+  const reason = chunk.choices?.[0]?.finish_reason;
+  const usage = chunk.usage ? { prompt_tokens: chunk.usage.prompt_tokens, completion_tokens: chunk.usage.completion_tokens } : {};
+  return { ...(chunk.e2llm ?? {}), ...(reason ? { finish_reason: reason } : {}), ...usage };
+}
+
+async function read(response, watch, token) {
   let facts = {};
   for await (const data of events(response)) {
-    if (data === "[DONE]") { finished = true; break; }
+    if (data === "[DONE]") return facts;
     const chunk = JSON.parse(data);
     if (chunk.error) throw new Error(chunk.error.message ?? "The answer was cut off.");
     const delta = chunk.choices?.[0]?.delta ?? {};
-    if (delta.content) token(delta.content);
-    if (delta.reasoning_content) token(delta.reasoning_content);
-    const reason = chunk.choices?.[0]?.finish_reason;
-    facts = { ...facts, ...(chunk.e2llm ?? {}), ...(reason ? { finish_reason: reason } : {}), ...(chunk.usage ? { usage: chunk.usage } : {}) };
+    const text = (delta.content ?? "") + (delta.reasoning_content ?? "");
+    if (text) { watch.token(); token(text); }
+    facts = { ...facts, ...factsOf(chunk) };
   }
-  if (!finished) throw new Error("The answer was cut off before its end. Continue sends what there is and asks for the rest.");
-  done(facts);
+  throw new Error("The answer was cut off before its end. Continue sends what there is and asks for the rest.");
+}
+
+export async function ask(path, question, { signal, token }) {
+  const watch = new Watch();
+  try {
+    const response = await post(path, question, signal);
+    if (!response.ok) throw new Error(await refusal(response));
+    const facts = await read(response, watch, token);
+    return { facts: watch.times.length ? facts : { ...facts, finish_reason: "silent" }, fault: "" };
+  } catch (error) {
+    if (error.name === "AbortError") return { facts: { ...watch.facts(), finish_reason: "stopped" }, fault: "" };
+    const lost = error instanceof TypeError ? "The connection to this site was lost. Check that it runs, then try again." : error.message;
+    return { facts: { ...watch.facts(), finish_reason: "cut" }, fault: lost };
+  }
 }

@@ -2,14 +2,15 @@
 import { announce } from "./live.js";
 import { ask, keep } from "./playground-stream.js";
 import { showCode } from "./playground-code.js";
-import { showFacts, showMarkdown } from "./playground-render.js";
-import { duration } from "./time.js";
+import { bubbleOf } from "./playground-bubble.js";
+import { showMarkdown } from "./playground-render.js";
 
 const root = document.querySelector("#playground");
 const log = root.querySelector("[data-log]");
 const empty = root.querySelector("[data-empty]");
 const form = root.querySelector("[data-composer]");
 const input = form.querySelector("textarea");
+const notice = root.querySelector("[data-notice]");
 const bubble = root.querySelector("template[data-bubble]");
 const part = (name) => form.querySelector(`[data-${name}]`);
 const setting = (name) => root.querySelector(`[name="${name}"]`).value;
@@ -28,36 +29,26 @@ function question(upTo = messages.length) {
   };
 }
 
-function draw(message, index) {
-  const element = bubble.content.firstElementChild.cloneNode(true);
-  element.dataset.index = index;
-  element.classList.add(`bubble-${message.role}`);
-  element.querySelector("[data-who]").textContent = message.role === "user" ? "You:" : "Model:";
-  const text = element.querySelector("[data-text]");
-  if (message.role === "user") text.textContent = message.content;
-  else showMarkdown(text, message.content);
-  if (message.facts) showFacts(element.querySelector("[data-facts]"), message.facts, duration);
-  const fault = element.querySelector("[data-fault]");
-  fault.hidden = !message.error;
-  fault.querySelector("[data-text]").textContent = message.error ?? "";
-  element.querySelectorAll("[data-for]").forEach((tool) => { tool.hidden = tool.dataset.for !== message.role; });
-  element.querySelector("[data-do='continue']").hidden = !(message.role === "assistant" && message.isCut);
-  return element;
-}
-
 function drawAll() {
   log.querySelectorAll(".bubble").forEach((element) => element.remove());
-  log.append(...messages.map(draw));
+  log.append(...messages.map((message, index) => bubbleOf(bubble, message, index)));
   empty.hidden = messages.length > 0;
   showCode(root, root.dataset.endpoint, question());
   log.scrollTop = log.scrollHeight;
 }
 
+// Send stays where it is while Stop stands beside it, so that a double click sends once and stops nothing.
 function setRunning(controller) {
   running = controller;
-  part("send").hidden = controller !== null;
+  part("send").disabled = controller !== null;
   part("stop").hidden = controller === null;
   root.toggleAttribute("aria-busy", controller !== null);
+}
+
+function say(text, tone = "danger") {
+  notice.hidden = !text;
+  notice.className = `notice notice-${tone} chat-notice`;
+  notice.querySelector("[data-text]").textContent = text;
 }
 
 // Asked to continue, some builds of llama.cpp send the beginning once more.
@@ -66,10 +57,11 @@ function joined(before, received) {
   return received.startsWith(before) ? received : before + received;
 }
 
+// Streams the answer into the message; how it ended, and what was received of it.
 async function answer(message) {
   const asked = question(messages.indexOf(message) + (message.content ? 1 : 0));
   const controller = new AbortController();
-  Object.assign(message, { error: "", isCut: false });
+  message.fault = "";
   setRunning(controller);
   drawAll();
   const element = log.querySelector(`[data-index="${messages.indexOf(message)}"]`);
@@ -83,27 +75,37 @@ async function answer(message) {
     showMarkdown(element.querySelector("[data-text]"), message.content);
     if (follows) log.scrollTop = log.scrollHeight;
   };
-  try {
-    await ask(root.dataset.path, asked, {
-      signal: controller.signal,
-      token(text) { received += text; message.content = joined(before, received); frame ||= requestAnimationFrame(show); },
-      done(facts) { message.facts = facts; message.isCut = facts.finish_reason === "length"; },
-    });
-    announce("The answer is complete.");
-  } catch (error) {
-    message.isCut = true;
-    if (error.name !== "AbortError") message.error = error.message;
-    announce(error.name === "AbortError" ? "Stopped." : error.message);
-  }
+  const outcome = await ask(root.dataset.path, asked, {
+    signal: controller.signal,
+    token(text) { received += text; message.content = joined(before, received); frame ||= requestAnimationFrame(show); },
+  });
   cancelAnimationFrame(frame);
   setRunning(null);
+  Object.assign(message, outcome);
+  return { ...outcome, received };
+}
+
+// Makes the change and asks; when not a word comes back, everything is again as it was, with the reason said.
+async function attempt(change, typed = "") {
+  const before = messages.map((message) => ({ ...message }));
+  say("");
+  change();
+  const { facts, fault, received } = await answer(messages.at(-1));
+  const isStopped = facts.finish_reason === "stopped";
+  if (!received && (fault || isStopped)) {
+    messages = before;
+    input.value = [typed, input.value].filter(Boolean).join("\n");
+    say(fault || "Stopped by you before the first token.", isStopped ? "info" : "danger");
+  } else {
+    announce(fault || (isStopped ? "Stopped by you." : "The answer is complete."));
+    keepChat();
+  }
   drawAll();
-  keepChat();
   input.focus({ preventScroll: true });
 }
 
 async function keepChat() {
-  const kept = await keep(root.dataset.keep, { id: chat, messages: messages.filter((message) => message.content) });
+  const kept = await keep(root.dataset.keep, { id: chat, messages: messages.filter((message) => message.content).map(({ role, content, facts }) => ({ role, content, facts })) });
   if (!kept || kept.id === chat) return;
   chat = kept.id;
   history.replaceState(null, "", `?chat=${chat}`);
@@ -112,15 +114,11 @@ async function keepChat() {
   root.querySelector("[data-chats]").prepend(entry);
 }
 
-function startAnswer() {
-  const message = { role: "assistant", content: "" };
-  messages.push(message);
-  answer(message);
-}
+const emptyAnswer = () => ({ role: "assistant", content: "" });
 
 const deeds = {
-  regenerate(index) { messages.length = index; startAnswer(); },
-  continue(index) { messages.length = index + 1; answer(messages[index]); },
+  regenerate(index) { attempt(() => messages.splice(index, messages.length, emptyAnswer())); },
+  continue(index) { attempt(() => messages.splice(index + 1)); },
   edit(index) { input.value = messages[index].content; messages.length = index; drawAll(); input.focus(); },
   async copy(index) { await navigator.clipboard.writeText(messages[index].content); announce("Copied."); },
 };
@@ -130,9 +128,8 @@ form.addEventListener("submit", (event) => {
   const content = input.value.trim();
   if (!content || running) return;
   input.value = "";
-  messages.push({ role: "user", content });
   form.closest(".chat").scrollIntoView({ block: "nearest" });
-  startAnswer();
+  attempt(() => messages.push({ role: "user", content }, emptyAnswer()), content);
 });
 input.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
@@ -142,8 +139,8 @@ root.addEventListener("click", (event) => {
   const tool = event.target.closest("[data-do]");
   if (tool && !running) deeds[tool.dataset.do](Number(tool.closest("[data-index]").dataset.index));
   const prompt = event.target.closest("[data-prompt]");
-  if (prompt) { input.value = prompt.textContent.trim(); form.requestSubmit(); }
-  if (event.target.closest("[data-new]") && !running) { messages = []; chat = null; history.replaceState(null, "", location.pathname); drawAll(); input.focus(); }
+  if (prompt && !running) { input.value = prompt.textContent.trim(); form.requestSubmit(); }
+  if (event.target.closest("[data-new]") && !running) { messages = []; chat = null; say(""); history.replaceState(null, "", location.pathname); drawAll(); input.focus(); }
 });
 root.addEventListener("change", () => showCode(root, root.dataset.endpoint, question()));
 drawAll();

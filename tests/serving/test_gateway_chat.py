@@ -218,6 +218,20 @@ async def test_a_prompt_is_handed_over_and_the_cached_tokens_prove_it(
         await gateway.settled()
 
 
+async def test_a_request_that_waits_is_told_when_all_replicas_drain(gateway: Running, stub: Stub) -> None:
+    stub.fault = "hang"
+    gateway.serve(endpoint(1, stub.port, slots=1))
+    under_way = asyncio.create_task(ask(gateway))
+    waiting = asyncio.create_task(ask(gateway))
+    while not gateway.balancer.waiting or not stub.running:
+        await asyncio.sleep(0.01)
+    gateway.gateway.routes.apply([])
+    with pytest.raises(openai.InternalServerError, match="being stopped"):
+        await waiting
+    assert stub.running, "what runs may end"
+    under_way.cancel()
+
+
 async def test_tokens_from_a_cache_do_not_count_as_computed(
     gateway: Running, stub: Stub, tmp_path: Path
 ) -> None:
