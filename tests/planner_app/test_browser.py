@@ -109,6 +109,18 @@ def runs(operator: User, small_cluster: dict[str, Any]) -> list[PlanRun]:
     return [finished, second, waiting, refused]
 
 
+def test_no_stage_is_cut_on_a_phone(browser: Browser, web: str, operator: User, runs: list[PlanRun]) -> None:
+    page = logged_in(browser, web, operator, viewport=SCREENS["phone"]).new_page()
+    page.goto(f"{web}/plans/{runs[0].pk}/")
+    stages = page.locator(".stage")
+    boxes = [stages.nth(index).bounding_box() for index in range(stages.count())]
+    assert len(boxes) > 1
+    assert all(box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+    assert page.evaluate(
+        "[...document.querySelectorAll('.pipeline')].every((p) => p.scrollWidth <= p.clientWidth)"
+    )
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("screen", list(SCREENS))
 def test_every_plan_page_is_readable_by_everybody(
