@@ -3,7 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
@@ -15,6 +16,7 @@ from jobs.models import Job, JobLine, JobStep, State
 
 FLUSH_SECONDS = 0.25
 HEARTBEAT_SECONDS = 1.0
+NEARLY_ALL = 1 - 1e-9
 LAST_TRIES, LAST_TRY_SECONDS = 30, 1.0
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,9 @@ class Progress:
         self._lines: list[JobLine] = []
         self._steps = {step.key: step for step in job.steps.all()}
         self._dirty_steps: set[str] = set()
+        self._span = (0.0, 1.0)
+        self._furthest = 0.0
+        self._due: float | None = None  # by the monotonic clock
         self._cancelled = threading.Event()
         self._lost = threading.Event()
         self._closing = threading.Event()
@@ -75,10 +80,49 @@ class Progress:
         remaining_seconds: float | None = None,
     ) -> None:
         with self._lock:
+            before = self.job.fraction
             self.job.message = message[:500]
-            self.job.fraction = fraction
-            self.job.remaining_seconds = remaining_seconds
+            self.job.fraction, remaining_seconds = self._of_the_whole(fraction, remaining_seconds)
+            self._expect(remaining_seconds, has_moved=self.job.fraction != before)
             self._announce()
+
+    @contextmanager
+    def span(self, begin: float, end: float) -> Iterator[None]:
+        """What is reported inside counts for this share of what is around it, and the fraction never falls.
+
+        The time left is shown in the last share alone: before it, nobody knows that of the whole.
+        """
+        with self._lock:
+            outer = self._span
+            low, width = outer[0], outer[1] - outer[0]
+            self._span = (low + width * begin, low + width * end)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._span = outer
+
+    def _of_the_whole(
+        self, fraction: float | None, remaining_seconds: float | None
+    ) -> tuple[float | None, float | None]:
+        low, high = self._span
+        if (low, high) == (0.0, 1.0):
+            return fraction, remaining_seconds
+        self._furthest = max(self._furthest, low + (high - low) * (fraction or 0.0))
+        return self._furthest, remaining_seconds if high > NEARLY_ALL else None
+
+    def _expect(self, remaining_seconds: float | None, *, has_moved: bool) -> None:
+        """The end may move away while the work moves; while it stands still the time left only runs down."""
+        if remaining_seconds is None:
+            self._due = None
+        else:
+            due = time.monotonic() + remaining_seconds
+            self._due = due if has_moved or self._due is None else min(due, self._due)
+        self._run_down()
+
+    def _run_down(self) -> None:
+        left = None if self._due is None else self._due - time.monotonic()
+        self.job.remaining_seconds = left if left is not None and left > 0 else None
 
     def log(self, text: str) -> None:
         with self._lock:
@@ -142,6 +186,14 @@ class Progress:
         self._items = [item for item in self._items if item["type"] != "job"]
         self._items.append({"type": "job", "seq": self._next_seq(), "job": self.job.to_dict()})
 
+    def _beat(self) -> None:
+        """A sign of life; with it the time left runs down on the pages."""
+        if self._due is None:
+            self._items.append({"type": "beat", "seq": self._next_seq()})
+        else:
+            self._run_down()
+            self._announce()
+
     def _mark(self, step: JobStep) -> None:
         self._dirty_steps.add(step.key)
         self._items.append({"type": "step", "seq": self._next_seq(), "step": step.to_dict()})
@@ -167,7 +219,7 @@ class Progress:
         """Write and publish what is new; False when the database did not take it, and all is kept for later."""
         with self._lock:
             if not self._items:
-                self._items.append({"type": "beat", "seq": self._next_seq()})
+                self._beat()
             items, self._items = self._items, []
             lines, self._lines = self._lines, []
             steps = [self._steps[key] for key in self._dirty_steps]

@@ -27,7 +27,7 @@ from inventory.profiling.bench import (
     warm_up,
 )
 from inventory.profiling.launches import benches, launches_for, refuse_unusable
-from inventory.profiling.settings import Grid
+from inventory.profiling.settings import FEWEST_ROUNDS, Grid
 from inventory.remote import Connection, RemoteError, connect
 
 MIN_FREE_DISK_BYTES = 64 * 1024 * 1024
@@ -135,17 +135,19 @@ async def _rounds(ready: list[Station], grid: Grid, report: Report) -> list[Timi
     def done() -> None:
         nonlocal done_cells
         done_cells += 1
-        spent = perf_counter() - began
-        whole = min(spent / done_cells * cells * grid.max_rounds, max(grid.budget_seconds, spent * 1.2))
-        share = 0.1 + 0.9 * min(spent / whole, 1.0)
-        report(f"Timing, round {done_cells // cells + 1}", share, max(whole - spent, 0.0))
+        cell_seconds = (perf_counter() - began) / done_cells
+        expected_cells = grid.expected_rounds(cell_seconds * cells) * cells
+        share = 0.1 + 0.9 * min(done_cells / expected_cells, 1.0)
+        rest = max(expected_cells - done_cells, 0) * cell_seconds
+        # Cells differ much, so that a part of the first round says little about the rest.
+        report(f"Timing, round {done_cells // cells + 1}", share, rest if done_cells >= cells else None)
 
     for number in range(grid.max_rounds):
         for station in ready:
             timings += await time_round(station, grid, number, done)
         spent = perf_counter() - began
         enough = number + 1 >= grid.min_rounds and _agrees(timings, grid.wanted_spread)
-        if enough or (number > 0 and spent > grid.budget_seconds):
+        if enough or (number + 1 >= FEWEST_ROUNDS and spent > grid.budget_seconds):
             break
     if not timings:
         raise GgufError("nothing was timed")

@@ -34,20 +34,29 @@ Outcome = Profile | str
 
 @dataclass
 class Watch:
-    """Progress of all devices as one: what each is doing, how far, and how long the longest still takes."""
+    """Progress of all devices as one; those of one machine go one after another, machines side by side."""
 
     progress: Progress
-    names: list[str]
+    machines: list[list[str]]
 
     def __post_init__(self) -> None:
-        self.shares: dict[str, float] = dict.fromkeys(self.names, 0.0)
-        self.remaining: dict[str, float | None] = dict.fromkeys(self.names)
+        names = [name for machine in self.machines for name in machine]
+        self.shares: dict[str, float] = dict.fromkeys(names, 0.0)
+        self.remaining: dict[str, float | None] = dict.fromkeys(names)
 
     def report(self, name: str, message: str, share: float, remaining_seconds: float | None) -> None:
-        self.shares[name], self.remaining[name] = share, remaining_seconds
-        waits = [wait for wait in self.remaining.values() if wait is not None]
+        self.shares[name] = max(self.shares[name], share)
+        self.remaining[name] = remaining_seconds
         whole = sum(self.shares.values()) / len(self.shares)
-        self.progress.report(f"{name}: {message}", whole, max(waits) if waits else None)
+        self.progress.report(f"{name}: {message}", whole, self.remaining_seconds())
+
+    def remaining_seconds(self) -> float | None:
+        """Until the last machine is done; None while one device is not far enough to judge."""
+        rests = [[self.remaining[name] for name in machine] for machine in self.machines]
+        known = [[rest for rest in machine if rest is not None] for machine in rests]
+        if known != rests:
+            return None
+        return max(sum(machine) for machine in known)
 
 
 def profile(
@@ -140,14 +149,15 @@ async def _profile(
     """The profile, saved as soon as its device is done, or what went wrong, by device id."""
     places = await asyncio.to_thread(_places, model)
     material = await _material(model, places)
-    watch = Watch(progress, [device.name for device in devices])
+    machines = _machines(devices)
+    watch = Watch(progress, [[device.name for device in machine] for machine in machines])
     outcomes: dict[int, Outcome] = {}
 
     async def one_machine(group: list[Device]) -> None:
         for device in group:
             outcomes[device.pk] = await _time(device, model, material, grid, watch)
 
-    work = asyncio.gather(*(one_machine(group) for group in _machines(devices)))
+    work = asyncio.gather(*(one_machine(group) for group in machines))
     try:
         while not work.done():
             progress.check()
@@ -172,10 +182,11 @@ async def _time(
         )
         made = await asyncio.to_thread(save, device, model, timings)
     except (RemoteError, UpstreamError, GgufError, ProfileError) as error:
+        watch.report(device.name, "not timed", 1.0, 0.0)
         watch.progress.fail_step(key, str(error))
         return str(error)
     rounds = 1 + max(timing.round for timing in timings)
-    watch.report(device.name, "timed", 1.0, None)
+    watch.report(device.name, "timed", 1.0, 0.0)
     watch.progress.end_step(
         key, f"{len(timings)} timings in {rounds} rounds, {made.residual:.0%} off the fit at most"
     )

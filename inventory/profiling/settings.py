@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 SHALLOWEST_DEEP_TOKENS = 256
+FEWEST_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class Grid:
     @property
     def cells(self) -> int:
         return len(self.micro_batches) + len(self.deep_micro_batches) + len(self.prompts)
+
+    def expected_rounds(self, round_seconds: float) -> int:
+        """How many rounds are begun before the time is up; fewer when they agree early."""
+        within_budget = ceil(self.budget_seconds / round_seconds)
+        return min(max(within_budget, FEWEST_ROUNDS), self.max_rounds)
 
     @property
     def context_tokens(self) -> int:

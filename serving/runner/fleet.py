@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -20,6 +20,14 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
+class Loaded(NamedTuple):
+    """How far the weights of one replica are."""
+
+    held_bytes: int
+    total_bytes: int
+    remaining_seconds: float | None
+
+
 @dataclass
 class Fleet:
     """Connections and facts by device id; devices that did not answer are in `silent` with the reason."""
@@ -28,7 +36,7 @@ class Fleet:
     connections: dict[int, Connection] = field(default_factory=dict)
     states: dict[int, HostState] = field(default_factory=dict)
     silent: dict[int, RemoteError] = field(default_factory=dict)
-    loaded: dict[int, tuple[int, int]] = field(default_factory=dict)  # replica id -> bytes held, of about
+    loaded: dict[int, Loaded] = field(default_factory=dict)  # by replica id
 
     def connection(self, device: Device) -> Connection:
         if device.pk in self.silent:

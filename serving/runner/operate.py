@@ -14,6 +14,7 @@ from serving.runner import drain, states
 from serving.runner.roll_out import masters_without_model, roll_out, take_down
 
 TASK = "serving.operate"
+COPY_SHARE = 0.6  # of a roll-out that has to copy the model first
 RESTART_RESETS_SECONDS = 600.0
 
 
@@ -45,11 +46,14 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
     states.set_deployment(deployment, Deployment.States.STARTING)
     stopped: list[Deployment] = []
     try:
-        copy_model(progress, deployment, masters)
+        copied = COPY_SHARE if masters else 0.0
+        with progress.span(0.0, copied):
+            copy_model(progress, deployment, masters)
         if not beside:
             stopped = old
             replace(progress, old)
-        roll_out(progress, deployment, deployment.replicas.exclude(state=Replica.States.READY))
+        with progress.span(copied, 1.0):
+            roll_out(progress, deployment, deployment.replicas.exclude(state=Replica.States.READY))
     except (Cancelled, JobFailed) as error:
         take_down(
             progress,
@@ -69,11 +73,12 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
 
 def copy_model(progress: Progress, deployment: Deployment, masters: list[Device]) -> None:
     """Before anything is stopped, so that a long copy costs nobody an answer."""
-    for device in masters:
+    for number, device in enumerate(masters):
         key = f"copy:{device.pk}"
         progress.start_step(key)
         try:
-            file = library.copy_model(deployment.model, device, progress)
+            with progress.span(number / len(masters), (number + 1) / len(masters)):
+                file = library.copy_model(deployment.model, device, progress)
         except JobFailed as error:
             progress.fail_step(key, str(error))
             raise

@@ -16,7 +16,7 @@ from serving.core.commands import LOG_FILE
 from serving.models import ManagedProcess
 from serving.processes import lifecycle, observe
 from serving.runner import states
-from serving.runner.fleet import Fleet, check_key, load_key, run_in_database
+from serving.runner.fleet import Fleet, Loaded, check_key, load_key, run_in_database
 from serving.runner.replica import Unit, ended, is_running
 
 LOOK_SECONDS = 0.5
@@ -67,6 +67,8 @@ async def wait_until_loaded(fleet: Fleet, unit: Unit) -> None:
             report(fleet, unit, loading, now)
             await asyncio.sleep(LOOK_SECONDS)
         await check_identity(fleet, unit, server)
+    fleet.loaded[unit.replica.pk] = Loaded(loading.total_bytes, loading.total_bytes, 0.0)
+    report_all(fleet)
     fleet.progress.end_step(key, f"{time.monotonic() - loading.began:.0f} s")
 
 
@@ -104,9 +106,17 @@ def report(fleet: Fleet, unit: Unit, loading: Loading, now: float) -> None:
     done = min(loading.best_bytes, loading.total_bytes)
     text = f"{bytes_text(done)} of about {bytes_text(loading.total_bytes)}"
     fleet.progress.start_step(load_key(unit.replica), text)
-    fleet.loaded[unit.replica.pk] = (done, loading.total_bytes)
-    held, wanted = (sum(column) for column in zip(*fleet.loaded.values(), strict=True))
-    fleet.progress.report("Loading the model", min(held / wanted, 0.99), loading.remaining_seconds(now))
+    fleet.loaded[unit.replica.pk] = Loaded(done, loading.total_bytes, loading.remaining_seconds(now))
+    report_all(fleet)
+
+
+def report_all(fleet: Fleet) -> None:
+    """The slowest replica decides how long it still takes; while one cannot be judged, nothing is foretold."""
+    loaded = fleet.loaded.values()
+    held, wanted = sum(one.held_bytes for one in loaded), sum(one.total_bytes for one in loaded)
+    known = [one.remaining_seconds for one in loaded if one.remaining_seconds is not None]
+    left = max(known) if len(known) == len(loaded) else None
+    fleet.progress.report("Loading the model", min(held / max(wanted, 1), 0.99), left)
 
 
 def too_slow(unit: Unit, loading: Loading, now: float) -> JobFailed:

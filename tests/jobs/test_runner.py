@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -197,3 +198,45 @@ def test_the_page_of_a_silent_job_says_so_and_foretells_no_end(client: Client) -
     text = client.get(reverse("jobs:detail", args=[job.pk])).content.decode()
     assert re.search(r"data-job-silent>.*No sign of life for <data[^>]*>[\d.]+ s", text)
     assert re.search(r"data-job-remaining hidden>", text)
+
+
+def reports_of(job: Job, work: Callable[[Progress], None]) -> None:
+    runner.execute(job.pk, work)
+    job.refresh_from_db()
+    assert job.state == State.SUCCEEDED, job.error
+
+
+def test_a_part_counts_for_its_share_and_foretells_no_end_of_the_whole() -> None:
+    seen: list[tuple[float | None, bool]] = []
+
+    def work(progress: Progress) -> None:
+        def report(fraction: float | None, remaining_seconds: float | None) -> None:
+            progress.report("at it", fraction, remaining_seconds)
+            seen.append((progress.job.fraction, progress.job.remaining_seconds is None))
+
+        with progress.span(0.0, 0.5):
+            report(0.5, 1.0)
+            with progress.span(0.5, 1.0):
+                report(None, 1.0)
+                report(1.0, 1.0)
+        with progress.span(0.5, 1.0):
+            report(0.5, 60.0)
+            report(0.1, 60.0)
+
+    reports_of(new_job(), work)
+    assert seen == [(0.25, True), (0.25, True), (0.5, True), (0.75, False), (0.75, False)]
+
+
+def test_the_time_left_never_grows_while_nothing_moves() -> None:
+    left: list[float | None] = []
+
+    def work(progress: Progress) -> None:
+        for fraction, remaining_seconds in ((0.2, 100.0), (0.2, 300.0), (0.3, 300.0), (0.3, 0.0)):
+            progress.report("searching", fraction, remaining_seconds)
+            left.append(progress.job.remaining_seconds)
+
+    reports_of(new_job(), work)
+    first, still, moved, over = left
+    assert first is not None and still is not None and moved is not None
+    assert still <= first <= 100.0 < moved
+    assert over is None

@@ -21,6 +21,7 @@ from jobs.models import Job
 from planner.from_inventory import CannotPlan
 from serving import tasks
 from serving.models import Deployment, Launch
+from serving.runner import launch as parts
 from serving.services import launches
 from serving.services.deployments import CannotDeploy
 from tests.serving.conftest import Laboratory
@@ -125,3 +126,10 @@ def test_second_click_finds_the_first_launch(laboratory: Laboratory) -> None:
     with pytest.raises(jobs.AlreadyRunning) as refusal:
         launches.start_launch(laboratory.model, devices, WORKLOAD, POLICY, None)
     assert refusal.value.job == first.job
+
+
+def test_the_parts_of_a_launch_make_up_the_whole() -> None:
+    assert list(parts.PART_SHARES) == list(parts.PARTS) == list(parts.PART_LABELS)
+    begins, ends = zip(*parts.PART_SHARES.values(), strict=True)
+    assert (begins[0], ends[-1]) == (0.0, 1.0)
+    assert begins[1:] == ends[:-1]
