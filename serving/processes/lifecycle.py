@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 
 from inventory.remote import Connection, RemoteError
 from serving.core.commands import ProcessCommand
-from serving.processes import programs
+from serving.processes import programs, whose
 from serving.processes.observe import answers, run_program
 
 PATIENCE_SECONDS = 5  # before each harder signal
@@ -68,7 +68,8 @@ async def start(connection: Connection, command: ProcessCommand, api_key: str = 
         )
     if command.key_path is not None:
         await connection.write_file(command.key_path, f"{api_key}\n".encode(), mode=0o600)
-    environment = [f"{name}={value}" for name, value in command.environment.items()]
+    variables = {**command.environment, whose.VARIABLE: whose.installation_id()}
+    environment = [f"{name}={value}" for name, value in variables.items()]
     args = [command.marker, command.run_folder, "env", *environment, *command.argv]
     found = dict(answers(await run_program(connection, programs.START, args)))
     if "started" not in found:

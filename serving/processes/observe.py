@@ -23,13 +23,14 @@ class HostState:
 
 @dataclass(frozen=True)
 class Seen:
-    """One process that carries a marker of ours in its environment."""
+    """One process with a marker in its environment; `installation` is empty when it does not say who started it."""
 
     pid: int
     marker: str
     start_ticks: str
     state: str
     resident_bytes: int
+    installation: str
     command: str
 
     @property
@@ -105,9 +106,15 @@ async def observe(connection: Connection) -> Observation:
 
 
 def seen_from(line: str) -> Seen:
-    pid, marker, start_ticks, state, resident_kilobytes, *command = line.split(" ", 5)
+    pid, marker, start_ticks, state, resident_kilobytes, installation, *command = line.split(" ", 6)
     return Seen(
-        int(pid), marker, start_ticks, state, int(resident_kilobytes) * 1024, command[0] if command else ""
+        pid=int(pid),
+        marker=marker,
+        start_ticks=start_ticks,
+        state=state,
+        resident_bytes=int(resident_kilobytes) * 1024,
+        installation="" if installation == "-" else installation,
+        command=command[0] if command else "",
     )
 
 

@@ -17,6 +17,9 @@ environment() {
   else ps -Eww -o command= -p "$1" 2>/dev/null | tr ' ' '\n'; fi
 }
 marker_of() { environment "$1" | sed -n 's/^E2LLM_MARKER=\(e2llm-[0-9a-f]\{12\}\)$/\1/p' | head -n 1; }
+installation_of() {
+  environment "$1" | sed -n 's/^E2LLM_INSTALLATION=\([0-9a-f]\{12\}\)$/\1/p' | head -n 1
+}
 started() {
   if [ "$os" = Linux ]; then
     stat=$(cat "/proc/$1/stat" 2>/dev/null); [ -n "$stat" ] || return 0
@@ -63,8 +66,8 @@ for pid in $(marked_pids); do
     if [ "$os" = Linux ]; then command=$(tr '\0\n' '  ' <"/proc/$pid/cmdline" 2>/dev/null)
     else command=$(ps -ww -o command= -p "$pid"); fi
     command=$(printf '%s' "$command" | cut -c 1-400)
-    resident=$(resident_kilobytes "$pid")
-    say process "$pid" "$marker" "$began" "$(state_of "$pid")" "${resident:-0}" "$command"
+    resident=$(resident_kilobytes "$pid"); installation=$(installation_of "$pid")
+    say process "$pid" "$marker" "$began" "$(state_of "$pid")" "${resident:-0}" "${installation:--}" "$command"
   fi
 done
 say end

@@ -6,6 +6,7 @@ from asgiref.sync import async_to_sync
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.services import operator_required
@@ -20,8 +21,13 @@ from serving.views.deployments import person
 @operator_required
 def index(request: HttpRequest) -> HttpResponse:
     """Look at every device now; asked for by a person, since it takes seconds when one is silent."""
-    found = async_to_sync(orphans.find)(orphans.reachable_devices(), orphans.managed_markers())
-    return render(request, "serving/_orphans.html", {"found": found})
+    found = async_to_sync(orphans.find)(orphans.reachable_devices(), orphans.known())
+    is_fragment = "HX-Request" in request.headers
+    answer = render(
+        request, "serving/_orphans.html" if is_fragment else "serving/orphans.html", {"found": found}
+    )
+    patch_vary_headers(answer, ["HX-Request"])
+    return answer
 
 
 @require_POST
@@ -30,7 +36,7 @@ def stop(request: HttpRequest) -> HttpResponse:
     device = get_object_or_404(Device.objects.select_related("identity"), pk=request.POST.get("device", ""))
     marker = request.POST.get("marker", "")
     try:
-        orphans.check(marker)
+        orphans.check(async_to_sync(orphans.find)([device], orphans.known()), marker)
         async_to_sync(orphans.stop)(device, marker)
     except (NotAnOrphan, RemoteError) as error:
         messages.error(request, str(error))

@@ -14,6 +14,7 @@ from django.utils import timezone
 from inventory.models import Device
 from jobs.models import Job
 from serving.models import Deployment, ManagedProcess
+from serving.processes import whose
 from serving.runner import reconcile
 from serving.services import deployments
 from tests.conftest import wait_until
@@ -38,7 +39,8 @@ def unmarked(llama_server: object) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def orphan() -> Iterator[subprocess.Popen[bytes]]:
     """A process with our mark that no row knows, as a lost database leaves it."""
-    process = subprocess.Popen(["sleep", "600"], env=os.environ | {"E2LLM_MARKER": ORPHAN})
+    variables = {"E2LLM_MARKER": ORPHAN, whose.VARIABLE: whose.installation_id()}
+    process = subprocess.Popen(["sleep", "600"], env=os.environ | variables)
     yield process
     process.kill()
     process.wait()
