@@ -13,6 +13,7 @@ urlpatterns = [
     path("deployments/<int:deployment_id>/stop/", deployments.stop, name="stop"),
     path("deployments/<int:deployment_id>/again/", deployments.again, name="again"),
     path("deployments/<int:deployment_id>/roll-back/", deployments.roll_back, name="roll_back"),
+    path("deployments/<int:deployment_id>/handover/", deployments.handover, name="handover"),
     path("deployments/<int:deployment_id>/recalibrate/", recalibration.index, name="recalibrate"),
     path("deployments/<int:deployment_id>/recalibrate/make/", recalibration.make, name="recalibrate_make"),
     path("replicas/<int:replica_id>/restart/", deployments.restart, name="restart"),

@@ -21,8 +21,9 @@ from planner.models import PlanRun
 from serving.charts import deployment_rows, tones
 from serving.core.placement import BadLaunch
 from serving.models import Deployment, ManagedProcess, Replica
-from serving.services import deployments, logs, traffic
+from serving.services import deployments, handover_cost, logs, traffic
 from serving.services.deployments import CannotDeploy
+from serving.services.handover_cost import CannotSwitch
 
 PAGE_SIZE = 25
 HISTORY = 12
@@ -57,6 +58,8 @@ def detail(request: HttpRequest, deployment_id: int) -> HttpResponse:
         "bottleneck": deployment.plan.get("bottleneck"),
         "idle": deployment.plan.get("idle", []),
         "endpoint": f"{settings.GATEWAY_URL}/v1",
+        "can_hand_over": handover_cost.hands_over(deployment),
+        "handover": handover_cost.cost_of(deployment, traffic.recent_requests(deployment)),
     }
     return render(request, "serving/detail.html", context)
 
@@ -144,6 +147,18 @@ def restart(request: HttpRequest, replica_id: int) -> HttpResponse:
     except jobs.AlreadyRunning as error:
         messages.error(request, str(error))
     return redirect("serving:detail", replica.deployment_id)
+
+
+@require_POST
+@operator_required
+def handover(request: HttpRequest, deployment_id: int) -> HttpResponse:
+    """Switch the hand-over of a running deployment on or off."""
+    deployment = get_object_or_404(Deployment.objects.select_related("model"), pk=deployment_id)
+    try:
+        handover_cost.switch(deployment, person(request), on=request.POST.get("on") == "1")
+    except CannotSwitch as error:
+        messages.error(request, str(error))
+    return redirect("serving:detail", deployment.pk)
 
 
 @require_GET
