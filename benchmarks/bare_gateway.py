@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 
 import django
 import uvicorn
@@ -14,11 +15,12 @@ os.environ.setdefault("E2LLM_DATA", tempfile.mkdtemp(prefix="e2llm-benchmark-"))
 django.setup()
 
 from serving.gateway.api import serve  # noqa: E402 - the models of these exist only after the set-up
-from serving.gateway.gateway import Gateway  # noqa: E402
+from serving.gateway.gateway import Gateway, settle_memory  # noqa: E402
 from serving.gateway.http import Message, Receive, Send  # noqa: E402
 from serving.gateway.keys import Caller  # noqa: E402
 from serving.gateway.limits import Limits  # noqa: E402
 from serving.gateway.routes import Endpoint, Wanted  # noqa: E402
+from serving.gateway.samples import REQUESTS_PER_SECOND  # noqa: E402
 from serving.gateway.timeline import Timeline  # noqa: E402
 from serving.gateway.transfer import Transfer  # noqa: E402
 from serving.upstream import Target  # noqa: E402
@@ -36,10 +38,19 @@ class Anyone:
 
 
 class Forgets:
-    """Makes the row of a request, as the recorder would, and drops it."""
+    """Makes the rows that the recorder would, of at most as many requests a second, and drops them."""
+
+    def __init__(self) -> None:
+        self.second = 0
+        self.rows = 0
 
     def add(self, timeline: Timeline) -> None:
-        timeline.row()
+        second = int(time.monotonic())
+        if second != self.second:
+            self.second, self.rows = second, 0
+        if self.rows < REQUESTS_PER_SECOND:
+            self.rows += 1
+            timeline.row()
 
 
 def main(port: int, upstream_port: int) -> None:
@@ -52,6 +63,7 @@ def main(port: int, upstream_port: int) -> None:
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         await serve(gateway, scope, receive, send)
 
+    settle_memory()
     uvicorn.run(
         app, host=ADDRESS, port=port, lifespan="off", log_level="error", access_log=False, backlog=1024
     )

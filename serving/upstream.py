@@ -17,7 +17,7 @@ from typing import Any, cast
 import httptools
 
 from inventory.remote.reasons import reason
-from serving.core.sse import EventSplitter
+from serving.core.sse import EventSplitter, compact
 
 BUFFER_BYTES = 64 * 1024
 MAX_BODY_BYTES = 64 * 2**20
@@ -284,7 +284,7 @@ async def _send(
         raise ConnectFailed(text) from error
     except OSError as error:
         raise ConnectFailed(f"{target.host}:{target.port}: {reason(error)}") from error
-    content = b"" if body is None else json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    content = b"" if body is None else compact(body)
     extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: {target.host}:{target.port}\r\nAuthorization: Bearer {target.api_key}\r\n"

@@ -221,6 +221,8 @@ class Balancer:
         self.expire(now)
         self._set_phases(now)
         leases = self._bind_phase("decode", now, len(self.waiting))
+        if not self.waiting:
+            return leases
         room = sum(backend.slots for backend in self._pool("decode", now)) - self._ready_prompts()
         return leases + self._bind_phase("prefill", now, room)
 
@@ -255,10 +257,10 @@ class Balancer:
             for slot, free_by in list(backend.unconfirmed.items()):
                 if now >= free_by:
                     self.confirm_idle(backend.replica, slot)
-            for lease in list(backend.leases.values()):
-                if now >= lease.expires_at:
-                    expired.append(lease)
-                    self.release(lease, now)
+            # Every lease lasts as long, so they stand in the order in which they expire.
+            while (oldest := next(iter(backend.leases.values()), None)) and now >= oldest.expires_at:
+                expired.append(oldest)
+                self.release(oldest, now)
         return expired
 
     def succeeded(self, replica: int, now: float) -> None:
@@ -350,11 +352,7 @@ class Balancer:
         return ramping if len(ramping) < len(pool) else []
 
     def _bind_one(self, phase: Phase, pool: list[Backend], now: float) -> Lease | None:
-        share = Counter(
-            lease.ticket.key for backend in self.backends.values() for lease in backend.leases.values()
-        )
-        waiting = [ticket for ticket in self.waiting if ticket.phase == phase]
-        for ticket in sorted(waiting, key=lambda ticket: (share[ticket.key], ticket.enqueued_at)):
+        for ticket in self._in_turn(phase):
             candidates = [backend for backend in pool if backend.replica not in ticket.refused]
             if candidates:
                 backend, slot = self._choose(ticket, candidates)
@@ -364,6 +362,16 @@ class Balancer:
                 ticket.is_fresh = False
                 return lease
         return None
+
+    def _in_turn(self, phase: Phase) -> list[Ticket]:
+        """What waits for a phase, whose key has the fewest slots first."""
+        waiting = [ticket for ticket in self.waiting if ticket.phase == phase]
+        if len(waiting) < 2:
+            return waiting
+        share = Counter(
+            lease.ticket.key for backend in self.backends.values() for lease in backend.leases.values()
+        )
+        return sorted(waiting, key=lambda ticket: (share[ticket.key], ticket.enqueued_at))
 
     def _choose(self, ticket: Ticket, candidates: list[Backend]) -> tuple[Backend, int]:
         least = min(backend.load for backend in candidates)

@@ -23,8 +23,9 @@ def parse(raw: bytes) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
         value = DECODER.decode(text)
-        _check_depth(value)
-        if b"\\ud" in raw.lower():
+        if raw.count(b"{") + raw.count(b"[") >= MAX_DEPTH:
+            _check_depth(value)
+        if b"\\ud" in raw or b"\\uD" in raw:
             json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair has no UTF-8
     except UnicodeError:
         raise BadRequest("the body is not valid UTF-8") from None

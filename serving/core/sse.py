@@ -9,6 +9,7 @@ from typing import Any
 END = b"\n\n"
 DONE = b"data: [DONE]\n\n"
 PREFIX = b"data: "
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 TOKEN_FIELDS = (b'"content":"', b'"reasoning_content":"', b'"text":"', b'"tool_calls"')
 
 
@@ -65,7 +66,7 @@ def payload(event: bytes) -> dict[str, Any]:
 
 
 def compact(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return ENCODER.encode(value).encode()
 
 
 def event(value: dict[str, Any]) -> bytes:

@@ -50,7 +50,7 @@ class StreamedAnswer:
         events = events.replace(self._alias, self._name)
         if sse.is_special(events):
             for event in sse.split(events):
-                await self._write(self._opened(event))
+                await self._write(self._opened(event) if sse.is_special(event) else event)
         else:
             await self._write(events)
 

@@ -12,7 +12,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "e2llm_web.settings")
 django.setup()
 
 from serving.gateway.api import serve  # noqa: E402 - the models of these exist only after the set-up
-from serving.gateway.gateway import Gateway  # noqa: E402
+from serving.gateway.gateway import Gateway, settle_memory  # noqa: E402
 from serving.gateway.http import Message, Receive, Send  # noqa: E402
 from serving.gateway.keys import Keyring  # noqa: E402
 from serving.gateway.limits import Limits  # noqa: E402
@@ -46,6 +46,7 @@ class App:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await self.upkeep.start()
+                settle_memory()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 self.gateway.is_draining = True

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from serving.core.sse import compact
 from serving.gateway.errors import ApiError
 from serving.gateway.limits import Limits
 
@@ -137,8 +137,7 @@ class Client:
         await self.end(b"".join(recording.pieces))
 
     async def json(self, status: int, value: Any, headers: Headers = ()) -> None:
-        content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-        await self.answer(status, content, b"application/json", headers)
+        await self.answer(status, compact(value), b"application/json", headers)
 
     async def refuse(self, error: ApiError) -> None:
         # The rest of a refused body would be read as the next request.
