@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from inventory.core.quantities import seconds_text, significant
-from inventory.models import Device, LanguageModel, Profile
+from inventory.models import NOISY_RESIDUAL, Device, LanguageModel, Profile
 from planner.charts import stage_rows
 from serving.models import Deployment, Launch, Replica, RequestSample, TrafficSample
 from serving.services.drift import drifts
@@ -250,16 +252,17 @@ def _replicas(deployment: Deployment | None) -> list[Attention]:
 
 
 def _profiles() -> list[Attention]:
-    stale = Profile.objects.current().exclude(stale_reason="").select_related("device", "model")
+    doubtful = Profile.objects.current().filter(~Q(stale_reason="") | Q(residual__gt=NOISY_RESIDUAL))
     return [
         Attention(
             "warn",
-            f"The profile of {profile.model} on {profile.device} is stale",
-            f"{profile.stale_reason} Plans made from it may be off until it is measured again.",
+            f"The profile of {profile.model} on {profile.device} is {'stale' if profile.stale_reason else 'noisy'}",
+            f"{capfirst(profile.stale_reason or profile.noise_text)}. "
+            "Plans made from it may be off until it is measured again.",
             reverse("inventory:profiles"),
             "Measure again",
         )
-        for profile in stale
+        for profile in doubtful.select_related("device", "model")
     ]
 
 

@@ -159,7 +159,7 @@ def test_model_larger_than_the_fleet(
     visitor: Visitor, site: Site, lab: list[DemoHost], profiled: tuple[int, int]
 ) -> None:
     device, model = profiled
-    typed = {"main_gb": 0.1, "reason": "to be too small"}
+    typed = {"main_gb": 0.05, "reason": "to be too small"}
     visitor.send(f"/devices/{device}/memory/", typed, page=visitor.open(f"/devices/{device}/"))
     visitor.send("/plans/new/", PLAN | {"model": model, "devices": [device]})
     visitor.finished_job("planner.execute_run")

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from e2llm_web import home
-from inventory.models import Device, LanguageModel
+from inventory.models import Device, LanguageModel, Profile
 from serving.models import Deployment, Replica, RequestSample, TrafficSample
 
 pytestmark = pytest.mark.django_db
@@ -114,6 +114,15 @@ def test_a_silent_gateway_under_a_running_deployment_is_named() -> None:
 def looked(seconds_ago: float) -> None:
     at = timezone.now() - timedelta(seconds=seconds_ago)
     TrafficSample.objects.create(at=at, gateway="g", waiting=3, running=1, slots=4, output_tokens=9)
+
+
+def test_a_noisy_profile_asks_to_be_measured_again() -> None:
+    values = {"device": device(), "model": model(), "tables": {}, "measured_at": timezone.now()}
+    made = Profile.objects.create(**values, residual=0.02)
+    assert "noisy" not in opened()
+    Profile.objects.filter(pk=made.pk).update(residual=1.59)
+    assert home.attention(None)[-1].title == "The profile of smol on box-1 is noisy"
+    assert home.attention(None)[-1].remedy.startswith("Noisy: 159 % off the fit; measure again")
 
 
 def test_old_numbers_are_called_stale() -> None:
