@@ -3,7 +3,7 @@
 from django.db import models
 
 from inventory.models import LanguageModel
-from jobs.models import Job
+from jobs.models import Job, State
 
 
 class PlanRun(models.Model):
@@ -32,6 +32,11 @@ class PlanRun(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_simulated(self) -> bool:
+        """The delivered plan's waits come from the simulator; those of one found on the way from the formula."""
+        return self.plan is not None and self.job.state == State.SUCCEEDED
 
 
 class Generation(models.Model):

@@ -104,15 +104,20 @@ class Record:
             evaluations=step.evaluations,
         )
 
+    def _differs_from_saved(self) -> bool:
+        if self.best is None or self._saved_plan is None:
+            return self.best is not self._saved_plan
+        return self.best.replicas != self._saved_plan.replicas
+
     def _save(self) -> None:
         rows, self._unsaved = self._unsaved, []
-        is_new_plan = self.best is not self._saved_plan and self.best is not None
+        is_new_plan = self._differs_from_saved()
         # A worker that was taken for dead may have written the same numbers a moment ago.
         Generation.objects.bulk_create(
             rows, update_conflicts=True, unique_fields=["run", "number"], update_fields=GENERATION_FIELDS
         )
         self.run.checkpoint = self._checkpoint
-        if is_new_plan and self.best is not None:
+        if self.best is not None:  # also when only its proof has moved on
             self.run.plan, self._saved_plan = self.best.to_dict(), self.best
         self.run.save(update_fields=["plan", "checkpoint"])
         if rows:

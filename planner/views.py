@@ -222,7 +222,7 @@ def finished(run: PlanRun) -> dict[str, Any]:
         "waiting_table": charts.waiting_table(waits),
         "query": form_query(run),
         "what_if": WhatIfForm(cluster=run.cluster),
-        **charts.plan_page(run.plan, run.cluster),
+        **charts.plan_page(run.plan, run.cluster, is_simulated=run.is_simulated),
         "idle": [
             {"device": name, "reason": reason}
             for name, reason in services.idle_reasons(run.cluster, run.plan).items()

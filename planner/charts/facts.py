@@ -6,32 +6,39 @@ from typing import Any
 
 from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text, significant
 from planner.charts.stages import stage_rows
+from planner.core.explain import counted
 
 Json = dict[str, Any]
 TIGHT_FRACTION = 0.93
 SAME_SECONDS = 0.005
 SAME_SHARE = 0.01  # the search counts plans as equal that wait within half a per cent
+NOT_SIMULATED = "by the formula, not simulated"
+# A mixed replica answers only while it reads no prompt, so that its answers together are fewer than slots times speed.
+PACE_HINTS = {
+    "mixed": ("once its prompt is read", "at most, prompts taking the rest of the time"),
+    "disaggregated": ("while all slots are busy", "at most, all slots busy"),
+}
 ROLE_WORDS = {"prefill": "prefill", "decode": "decode", "mixed": "mixed"}
 TOPOLOGIES = {"star": "every hop goes through the master", "chain": "stages hand on to each other"}
 
 
-def headline(plan: Json) -> list[Json]:
+def headline(plan: Json, *, is_simulated: bool = True) -> list[Json]:
     """The tiles at the top of a plan."""
     predicted = plan["predicted"]
     slots = sum(replica["slots"] for replica in plan["replicas"] if replica["role"] != "prefill")
     tpot_seconds = predicted["tpot_seconds"]
+    speed = rate_text(1 / tpot_seconds) if tpot_seconds else "–"
+    one, all_together = PACE_HINTS[plan["mode"]]
+    longest, mean = ("simulated", waits_hint(predicted)) if is_simulated else (NOT_SIMULATED, NOT_SIMULATED)
+    first = "on average, its wait counted"
+    together = rate_text(predicted["decode_tokens_per_second"])
     return [
-        tile("Longest wait", seconds_text(predicted["max_wait_seconds"]), "hourglass-split", "simulated"),
-        tile("Mean wait", seconds_text(predicted["mean_wait_seconds"]), "", waits_hint(predicted)),
-        tile(
-            "First token after",
-            seconds_text(predicted["ttft_seconds"]),
-            "lightning",
-            "on average, its wait counted",
-        ),
-        tile("Each request gets", rate_text(1 / tpot_seconds) if tpot_seconds else "–", "speedometer2", ""),
-        tile("Requests at once", str(slots), "layers", f"{len(plan['replicas'])} replicas"),
-        tile("All requests get", rate_text(predicted["decode_tokens_per_second"]), "chat-dots", ""),
+        tile("Longest wait", seconds_text(predicted["max_wait_seconds"]), "hourglass-split", longest),
+        tile("Mean wait", seconds_text(predicted["mean_wait_seconds"]), "", mean),
+        tile("First token after", seconds_text(predicted["ttft_seconds"]), "lightning", first),
+        tile("Each request gets", speed, "speedometer2", one),
+        tile("Requests at once", str(slots), "layers", counted(len(plan["replicas"]), "replica")),
+        tile("All requests get", together, "chat-dots", all_together),
     ]
 
 
@@ -83,18 +90,25 @@ def shortfall(refusal: Json) -> str:
 
 
 def utilisation_rows(plan: Json) -> list[Json]:
+    """A mixed replica does both phases in turn, so that they are busy as one."""
     labels = {"prefill": "Prefill", "network": "Hand-over network", "decode": "Decode"}
+    if plan["mode"] == "mixed":
+        labels = {"decode": "Prompts and answers"}
     return [
         {
             "label": label,
             "percent": min(100.0, 100 * share),
-            "text": f"{percent_text(share)} busy" if share <= 1 else f"asked for {percent_text(share)}",
+            "text": f"{percent_text(share)} busy" if share <= 1 else times_text(share),
             "tight": TIGHT_FRACTION < share <= 1,
             "over": share > 1,
         }
         for key, label in labels.items()
         if (share := plan["predicted"]["utilisation"].get(key)) is not None
     ]
+
+
+def times_text(share: float) -> str:
+    return f"asked for {significant(share, 2 if share >= 2 else 3)} times what it can"
 
 
 def memory_rows(plan: Json, cluster: Json) -> list[Json]:
@@ -152,13 +166,13 @@ def run_summary(run_plan: Json | None) -> Json:
     }
 
 
-def plan_page(plan: Json, cluster: Json) -> Json:
+def plan_page(plan: Json, cluster: Json, *, is_simulated: bool = True) -> Json:
     """Everything that a plan's page shows, without the run around it."""
     return {
         "plan": plan,
         "idle": plan["idle"],
         "used_devices": [stage["device"] for replica in plan["replicas"] for stage in replica["stages"]],
-        "tiles": headline(plan),
+        "tiles": headline(plan, is_simulated=is_simulated),
         "rows": stage_rows(plan, cluster),
         "proof": proof(plan),
         "baselines": baseline_rows(plan),

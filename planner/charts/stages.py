@@ -61,6 +61,7 @@ def _replica_row(number: int, replica: Json, hardware: Json, cluster: Json | Non
         row = _stage_row(stage, first_block, slowest_seconds, bottleneck)
         row["hardware"] = hardware.get(stage["device"], "")
         row |= _pool(pools.get(stage["device"], "gpu"))
+        row["per_text"] = _of_one_pass(replica)
         row["hop"] = _hop_row(stages[position - 1], stage, cluster, bottleneck) if position else None
         rows.append(row)
         first_block += row["n_blocks"]
@@ -77,14 +78,27 @@ def _replica_row(number: int, replica: Json, hardware: Json, cluster: Json | Non
 
 
 def _replica_numbers(replica: Json) -> list[Json]:
+    """A mixed replica reads prompts between the tokens: its speed over all the time is not that of one answer."""
+    is_mixed = replica["role"] == "mixed"
     numbers = [{"label": "Slots", "text": str(replica["slots"])}]
     if replica["role"] != "decode":
-        numbers.append({"label": "Prefill", "text": rate_text(replica["prefill_tokens_per_second"])})
+        label = "Prefill, while it reads" if is_mixed else "Prefill"
+        numbers.append({"label": label, "text": rate_text(replica["prefill_tokens_per_second"])})
     if replica["role"] != "prefill":
-        numbers.append({"label": "Decode", "text": rate_text(replica["decode_tokens_per_second"])})
-        numbers.append({"label": "Per token", "text": seconds_text(replica["tpot_seconds"])})
-    numbers.append({"label": "Pass", "text": seconds_text(replica["pass_seconds"])})
-    return numbers
+        label = "Decode, prompts between" if is_mixed else "Decode"
+        numbers.append({"label": label, "text": rate_text(replica["decode_tokens_per_second"])})
+        label = "Per token, while it answers" if is_mixed else "Per token"
+        numbers.append({"label": label, "text": seconds_text(replica["tpot_seconds"])})
+    text = f"{seconds_text(replica['pass_seconds'])} {_of_one_pass(replica)}"
+    return [*numbers, {"label": "All stages", "text": text}]
+
+
+def _of_one_pass(replica: Json) -> str:
+    """What goes through the stages at once, and what their seconds are for."""
+    if replica["role"] == "prefill":
+        return "per prompt"
+    tokens = replica["micro_batch"]
+    return "per token" if tokens == 1 else f"per step of {tokens} tokens"
 
 
 def _main_pools(cluster: Json | None) -> dict[str, str]:

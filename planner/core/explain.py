@@ -11,6 +11,7 @@ from planner.core.plan import Bottleneck, Replica, Stage
 from planner.core.problem import Device, Problem
 
 PHASE_WORDS = {"prefill": "Prompt processing", "network": "Moving the KV cache", "decode": "Token generation"}
+MIXED_WORDS = "Serving, prompts and answers together,"
 
 
 def seconds_text(seconds: float) -> str:
@@ -28,6 +29,19 @@ def bytes_text(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 slot`, `4 slots`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def load_sentence(work: str, load: float) -> str:
+    """How much of what it can do is asked of it, up to the colon."""
+    if load <= 1:
+        return f"{work} is busiest, at {load * 100:.0f} % of what it can do"
+    times = f"{load:.2f}" if load < 2 else f"{load:.1f}" if load < 10 else f"{load:.0f}"
+    return f"The workload asks for {times} times what {work[0].lower()}{work[1:]} can do, so the queue grows"
+
+
 def binding_stage(problem: Problem, replicas: Sequence[Replica], utilisation: dict[str, float]) -> Bottleneck:
     """The slowest stage of the replica that carries most of the busiest phase."""
     phase = max(("decode", "prefill", "network"), key=lambda name: utilisation[name])
@@ -38,31 +52,46 @@ def binding_stage(problem: Problem, replicas: Sequence[Replica], utilisation: di
     index = max(inside, key=lambda k: (replicas[k].requests_per_second, -k))
     replica = replicas[index]
     stage = max(replica.stages, key=lambda one: one.seconds)
-    head = f"{PHASE_WORDS[phase]} binds at {utilisation[phase] * 100:.0f} % of what it can do: "
+    work = MIXED_WORDS if replica.role == "mixed" else PHASE_WORDS[phase]
+    head = f"{load_sentence(work, utilisation[phase])}: "
     if phase == "network":
         size = problem.model.handoff_bytes(problem.workload.input_tokens)
         seconds = 1.0 / replica.requests_per_second
         text = f"the port of {replica.master.device} carries {bytes_text(size)} for each request."
         return Bottleneck(index, replica.master.device, phase, seconds, head + text)
-    return Bottleneck(
-        index, stage.device, phase, stage.seconds, head + _stage_sentence(problem, replica, stage)
+    text = head + _stage_sentence(problem, replica, stage) + _both_phases(problem, replica)
+    return Bottleneck(index, stage.device, phase, stage.seconds, text)
+
+
+def _both_phases(problem: Problem, replica: Replica) -> str:
+    """Where the time of a mixed replica goes, which its token steps alone do not show."""
+    if replica.role != "mixed":
+        return ""
+    prompt = problem.workload.input_tokens / replica.prefill_tokens_per_second
+    answer = problem.workload.output_tokens * replica.tpot_seconds
+    return (
+        f" A request takes {seconds_text(prompt)} for its prompt and {seconds_text(answer)} for its answer."
     )
 
 
 def _stage_sentence(problem: Problem, replica: Replica, stage: Stage) -> str:
     device = next(one for one in problem.devices if one.name == stage.device)
     of = f"{seconds_text(stage.seconds)} of {seconds_text(replica.pass_seconds)}"
-    what = "each prompt" if replica.role == "prefill" else f"each step of {replica.micro_batch} sequences"
+    what = (
+        "each prompt"
+        if replica.role == "prefill"
+        else f"each step of {counted(replica.micro_batch, 'token')}"
+    )
     if stage.cpu_blocks:
         slow = _cpu_seconds(problem, device, replica, stage)
         return (
             f"{stage.device} takes {of} in {what}, {seconds_text(slow)} of them for its "
-            f"{stage.cpu_blocks} blocks in RAM."
+            f"{counted(stage.cpu_blocks, 'block')} in RAM."
         )
     hops = _hop_seconds(problem, replica)
     if hops > stage.seconds:
         return f"the network takes {seconds_text(hops)} of {seconds_text(replica.pass_seconds)} in {what}."
-    return f"{stage.device} takes {of} in {what} for its {stage.gpu_blocks} blocks."
+    return f"{stage.device} takes {of} in {what} for its {counted(stage.gpu_blocks, 'block')}."
 
 
 def _cpu_seconds(problem: Problem, device: Device, replica: Replica, stage: Stage) -> float:
@@ -94,7 +123,7 @@ def assumptions(problem: Problem) -> tuple[str, ...]:
     texts = [
         runtime,
         topology,
-        f"{workload.requests} requests, one every {seconds_text(workload.arrival_seconds)}, "
+        f"{counted(workload.requests, 'request')}, one every {seconds_text(workload.arrival_seconds)}, "
         f"{workload.input_tokens} tokens in and {workload.output_tokens} out.",
         f"Every request gets at least {policy.min_tokens_per_second:g} tokens/s.",
     ]

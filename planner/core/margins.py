@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.core.catalogue import Catalogue
-from planner.core.explain import bytes_text, seconds_text
+from planner.core.explain import bytes_text, counted, seconds_text
 from planner.core.plan import Plan, Replica
 from planner.core.problem import Problem
 from planner.core.slots import DECODE, PREFILL
@@ -66,22 +66,21 @@ def _one_more(catalogue: Catalogue, replica: Replica) -> str:
     policy = catalogue.problem.policy
     more = replica.slots + _slot_step(catalogue, replica)
     if more > policy.max_slots:
-        return f"{replica.slots} slots is the most that the policy allows ({policy.max_slots})."
+        return f"{counted(replica.slots, 'slot')} is the most that the policy allows ({policy.max_slots})."
     seconds = _step(catalogue, replica, more)
     if not np.isfinite(seconds):
-        return f"{more} slots would not fit in memory."
+        return f"{counted(more, 'slot')} would not fit in memory."
     speed = 1.0 / seconds
     if speed < policy.min_tokens_per_second:
         return (
-            f"{more} slots would give each request {speed:.3g} tokens/s; the floor is "
+            f"{counted(more, 'slot')} would give each request {speed:.3g} tokens/s; the floor is "
             f"{policy.min_tokens_per_second:g}."
         )
     if replica.role != DECODE:
-        return (
-            f"{more} slots would let prompts push running requests below the floor, or serve fewer of them."
-        )
+        effect = "would let prompts push running requests below the floor, or serve fewer of them"
+        return f"{counted(more, 'slot')} {effect}."
     change = more / seconds / (replica.slots / replica.tpot_seconds) - 1
-    return f"{more} slots would change the rate of this replica by {change:+.1%}."
+    return f"{counted(more, 'slot')} would change the rate of this replica by {change:+.1%}."
 
 
 def _one_less(catalogue: Catalogue, replica: Replica) -> str:
@@ -89,9 +88,10 @@ def _one_less(catalogue: Catalogue, replica: Replica) -> str:
     seconds = _step(catalogue, replica, less)
     now = _step(catalogue, replica, replica.slots)
     if not np.isfinite(seconds):
-        return f"{less} slots would not hold the floor."
+        return f"{counted(less, 'slot')} would not hold the floor."
     change = less / seconds / (replica.slots / now) - 1
-    return f"With {less} slots a token would take {seconds_text(seconds)}; the rate would change by {change:+.1%}."
+    step = f"With {counted(less, 'slot')} a token would take {seconds_text(seconds)}"
+    return f"{step}; the rate would change by {change:+.1%}."
 
 
 def comparison(plan: Plan) -> list[str]:

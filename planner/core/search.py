@@ -231,7 +231,7 @@ class _Search:
             best_seconds=best,
             mean_seconds=generation.mean_seconds,
             gap_seconds=None if best is None or self.bound is None else max(0.0, best - self.bound),
-            best_plan=generation.best_plan,
+            best_plan=self._with_proof(generation.best_plan, best),
             checkpoint={"genetic": generation.state.to_dict()},
         )
 
@@ -296,6 +296,10 @@ class _Search:
         return (self.allow_mixed or not is_mixed) and (
             self.problem.policy.allow_idle or used == len(self.problem.devices)
         )
+
+    def _with_proof(self, plan: Plan | None, closed: float | None) -> Plan | None:
+        """A search may be stopped at any generation: the plan of that moment says what is known of it then."""
+        return plan and replace(plan, proof=self._proof(closed))
 
     def _proof(self, closed: float | None) -> Proof:
         # No plan waits less than not at all.

@@ -24,6 +24,7 @@ PLAN: dict[str, Any] = {
         {
             "role": "mixed",
             "slots": 4,
+            "micro_batch": 4,
             "stages": [
                 {"device": "box-1", "master": True, "gpu_blocks": 17, "cpu_blocks": 7, "seconds": 0.0612},
             ],

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.core.explain import bytes_text, seconds_text
+from planner.core.explain import bytes_text, counted, load_sentence, seconds_text
 from planner.core.margins import comparison, margins
 from planner.core.search import SearchSettings, find_plan
 from tests.planner.cluster import LAN, QWEN, device, model, paper_problem, problem, table, with_workload
@@ -26,7 +26,38 @@ def test_a_slow_prefill_is_named_as_what_binds() -> None:
     cluster = problem([reader, device("writer", 0.0001, prefill=table(9.0))], arrival_seconds=1.0)
     plan = find_plan(cluster, QUICK)
     assert (plan.bottleneck.what, plan.bottleneck.device) == ("prefill", "reader")
-    assert plan.bottleneck.text.startswith("Prompt processing binds at ")
+    assert plan.bottleneck.text.startswith(
+        "The workload asks for 10 times what prompt processing can do, so the queue grows: "
+    )
+
+
+def test_too_much_work_is_said_as_what_it_does_to_the_queue() -> None:
+    assert load_sentence("Token generation", 8.02) == (
+        "The workload asks for 8.0 times what token generation can do, so the queue grows"
+    )
+    assert "1.02 times" in load_sentence("Token generation", 1.02)
+    assert load_sentence("Token generation", 0.4) == "Token generation is busiest, at 40 % of what it can do"
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    assert (counted(1, "block"), counted(2, "block")) == ("1 block", "2 blocks")
+
+
+def test_a_mixed_replica_says_where_the_time_of_a_request_goes() -> None:
+    lone = device("lone", 0.001, prefill=table(0.05))
+    cluster = problem([lone], arrival_seconds=1.0, max_slots=1, allow_mixed=True)
+    plan = find_plan(cluster, QUICK)
+    replica, workload = plan.replicas[0], cluster.workload
+    prompt = workload.input_tokens / replica.prefill_tokens_per_second
+    answer = workload.output_tokens * replica.tpot_seconds
+    assert plan.mode == "mixed"
+    assert (
+        f"{seconds_text(prompt)} for its prompt and {seconds_text(answer)} for its answer"
+        in plan.bottleneck.text
+    )
+    assert "each step of 1 token " in plan.bottleneck.text
+    whole = workload.output_tokens / replica.decode_tokens_per_second
+    assert prompt + answer == pytest.approx(whole)
 
 
 def test_a_port_that_carries_the_caches_is_named_as_what_binds() -> None:

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from accounts.models import AuditEntry, User
 from inventory.models import Device, LanguageModel, Profile
-from jobs.models import State
+from jobs.models import Job, State
 from planner import runner, services
 from planner.core.errors import NoFeasiblePlan
 from planner.models import PlanRun
@@ -147,6 +147,16 @@ def test_a_running_search_shows_the_best_so_far(
     text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
     assert f'data-socket="/ws/plans/{run.pk}/"' in text
     assert "No plan yet" in text
+
+
+def test_a_stopped_search_calls_its_waits_those_of_the_formula(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = finished_run(small_cluster, operator)
+    Job.objects.filter(pk=run.job_id).update(state=State.CANCELLED)
+    text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    assert "The search did not finish: cancelled." in text
+    assert text.count("by the formula, not simulated") == 2
 
 
 def test_no_plan_shows_limit_number_and_remedy(

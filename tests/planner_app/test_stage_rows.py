@@ -27,6 +27,7 @@ def plan(*stages: dict[str, Any], bottleneck: dict[str, Any] | None = None) -> d
     replica = {
         "role": "decode",
         "slots": 2,
+        "micro_batch": 2,
         "stages": list(stages),
         "pass_seconds": 0.05,
         "tpot_seconds": 0.05,
@@ -109,3 +110,26 @@ def test_a_lone_stage_stands_beside_a_pair() -> None:
 def test_pairs_stand_side_by_side() -> None:
     assert spans([2, 2, 2]) == [3, 3, 6]
     assert spans([3, 2, 2, 1]) == [6, 3, 3, 6]
+
+
+@pytest.mark.parametrize(
+    ("role", "micro_batch", "text"),
+    [("prefill", 1, "per prompt"), ("decode", 1, "per token"), ("mixed", 4, "per step of 4 tokens")],
+)
+def test_seconds_of_a_stage_say_what_they_are_for(role: str, micro_batch: int, text: str) -> None:
+    document = plan(stage("Dev.1", 24, master=True))
+    document["replicas"][0] |= {"role": role, "micro_batch": micro_batch}
+    row = stage_rows(document)[0]
+    assert row["stages"][0]["per_text"] == text
+    assert row["numbers"][-1] == {"label": "All stages", "text": f"50 ms {text}"}
+
+
+def test_the_speeds_of_a_mixed_replica_say_what_they_leave_out() -> None:
+    document = plan(stage("Dev.1", 24, master=True))
+    document["replicas"][0]["role"] = "mixed"
+    labels = [number["label"] for number in stage_rows(document)[0]["numbers"]]
+    assert labels[1:4] == [
+        "Prefill, while it reads",
+        "Decode, prompts between",
+        "Per token, while it answers",
+    ]

@@ -73,9 +73,8 @@ def summary(plan: Plan, problem: Problem) -> str:
         for stage in row["stages"]:
             master = " (master)" if stage["is_master"] else ""
             split = f"{stage['gpu_blocks']} GPU + {stage['cpu_blocks']} CPU"
-            lines.append(
-                f"  {stage['device']}{master}: {stage['blocks_text']}, {split}, {stage['seconds_text']}"
-            )
+            took = f"{stage['seconds_text']} {stage['per_text']}"
+            lines.append(f"  {stage['device']}{master}: {stage['blocks_text']}, {split}, {took}")
     if plan.idle:
         lines.append(f"\nIdle: {', '.join(plan.idle)}")
     return "\n".join(
