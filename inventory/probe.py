@@ -116,13 +116,14 @@ section llama_help within 10 "$SERVER" --help
 section llama_sums sums "$SERVER" "$HERE"/libllama.* "$HERE"/libggml-rpc.* "$RPC"
 """
 
-START_WORKER = r"""
-trap '' PIPE
+WORKER_PROGRAM = r"""
+trap : HUP TERM
 PATH=$PATH:/usr/sbin
-(exec "$1" -H 127.0.0.1 -p "$2" >/dev/null 2>&1 </dev/null) &
-echo $!
+"$1" -H 127.0.0.1 -p "$2" >/dev/null 2>&1 </dev/null &
+cat > /dev/null
+kill -9 $! 2>/dev/null
+wait
 """
-STOP_WORKER = 'kill -9 "$1" 2>/dev/null; exit 0'
 
 FREE_PORTS = r"""
 for f in /proc/net/tcp /proc/net/tcp6; do [ -r "$f" ] && cat "$f"; done
@@ -164,15 +165,9 @@ async def probe(connection: Connection, llama_folder: str, clock: Callable[[], f
 async def rpc_protocol(connection: Connection, rpc_server_path: str) -> str:
     """Protocol of the worker, asked of a short-lived one on the device's loopback; empty when it does not say."""
     port = await free_port(connection)
-    started = await connection.script(START_WORKER, [rpc_server_path, str(port)], timeout_seconds=10.0)
-    pid = started.stdout.strip()
-    if not pid.isdigit():
-        return ""
-    try:
-        async with connection.tunnel(port) as local_port:
-            return await _hello(local_port)
-    finally:
-        await connection.script(STOP_WORKER, [pid], timeout_seconds=10.0)
+    argv = ["/bin/sh", "-c", WORKER_PROGRAM, "sh", rpc_server_path, str(port)]
+    async with connection.hold(argv), connection.tunnel(port) as local_port:
+        return await _hello(local_port)
 
 
 async def free_port(connection: Connection, taken: frozenset[int] = frozenset()) -> int:

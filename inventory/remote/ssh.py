@@ -111,7 +111,12 @@ class SshConnection(Connection):
 
     @asynccontextmanager
     async def hold(self, argv: Sequence[str]) -> AsyncIterator[Tell]:
-        process = await self._open(f"exec {_command_line(argv)}")
+        try:
+            process = await self._open(f"exec {_command_line(argv)}")
+        except (asyncssh.Error, OSError) as error:
+            raise HostUnreachable(
+                f"{argv[0]} on {self.name} could not be started: {reason(error)}."
+            ) from None
         ended = asyncio.create_task(process.wait_closed())
 
         async def tell(line: str) -> None:
