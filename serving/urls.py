@@ -17,6 +17,7 @@ urlpatterns = [
     path("deployments/<int:deployment_id>/recalibrate/", recalibration.index, name="recalibrate"),
     path("deployments/<int:deployment_id>/recalibrate/make/", recalibration.make, name="recalibrate_make"),
     path("replicas/<int:replica_id>/restart/", deployments.restart, name="restart"),
+    path("replicas/<int:replica_id>/drain/", deployments.drain, name="drain"),
     path("processes/<int:process_id>/log/", deployments.log, name="log"),
     path("launches/new/", launches.new, name="launch_new"),
     path("launches/<int:launch_id>/", launches.detail, name="launch"),

@@ -10,6 +10,7 @@ from asgiref.sync import async_to_sync
 
 from inventory import upstream
 from inventory.upstream import UpstreamError
+from jobs.core.errors import Cancelled
 from jobs.progress import Progress
 from serving.models import Replica
 from serving.runner import states
@@ -26,13 +27,23 @@ def drain(progress: Progress, replicas: Iterable[Replica]) -> str:
         states.set_replica(replica, Replica.States.DRAINING)
     end = time.monotonic() + DRAIN_SECONDS
     while busy := async_to_sync(count_busy)(ready):
-        progress.check()
+        check(progress, ready)
         left_seconds = end - time.monotonic()
         if left_seconds <= 0:
             return f"{answers(busy)} cut off after {DRAIN_SECONDS:.0f} s"
         progress.report(f"{answers(busy)} under way; waiting up to {left_seconds:.0f} s more")
         time.sleep(LOOK_SECONDS)
     return "no answer was cut off"
+
+
+def check(progress: Progress, drained: list[Replica]) -> None:
+    """Raise Cancelled when a person thought better of it; the replicas then take requests again."""
+    try:
+        progress.check()
+    except Cancelled:
+        for replica in drained:
+            states.set_replica(replica, Replica.States.READY)
+        raise
 
 
 def answers(count: int) -> str:

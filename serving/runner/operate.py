@@ -1,4 +1,4 @@
-"""One change of one deployment at a time: deploy, stop, restart a replica."""
+"""One change of one deployment at a time: deploy, stop, restart or drain a replica."""
 
 from __future__ import annotations
 
@@ -27,10 +27,15 @@ def change(progress: Progress) -> None:
     deployment = Deployment.objects.select_related("model", "plan_run").get(pk=params["deployment"])
     if params["action"] == "deploy":
         deploy(progress, deployment, params.get("replaces", []), beside=params.get("beside", False))
-    elif params["action"] == "stop":
+        return
+    if params["action"] == "stop":
         stop(progress, deployment)
+        return
+    replica = Replica.objects.get(deployment=deployment, index=params["replica"])
+    if params["action"] == "rest":
+        rest(progress, deployment, replica)
     else:
-        restart(progress, deployment, Replica.objects.get(deployment=deployment, index=params["replica"]))
+        restart(progress, deployment, replica)
 
 
 def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, beside: bool) -> None:
@@ -158,15 +163,44 @@ def waiting_for(devices: list[str]) -> str:
 
 def restart(progress: Progress, deployment: Deployment, replica: Replica) -> None:
     """Stop and start a whole replica; the others go on serving."""
-    progress.step("stop", f"Stop {replica.label}")
-    progress.start_step("stop")
-    take_down(progress, deployment, [replica], replica.state_reason or "Restarting")
+    reason = replica.state_reason or "Restarting"
+    empty(progress, replica)
+    take_down(progress, deployment, [replica], reason)
     progress.end_step("stop")
     if deployment.wanted == Deployment.Wanted.STOPPED:
         return
     try:
         roll_out(progress, deployment, [replica])
     finally:
-        states.settle(deployment)
-        states.set_deployment(deployment, Deployment.States(deployment.state), deployment.state_reason)
+        settle(deployment)
     progress.report(f"{replica.label} is ready", 1.0)
+
+
+def rest(progress: Progress, deployment: Deployment, replica: Replica) -> None:
+    """Stop one replica and leave it stopped; the others go on serving."""
+    how = empty(progress, replica)
+    unreached = take_down(progress, deployment, [replica], "")
+    settle(deployment)
+    if unreached:
+        raise JobFailed(
+            f"{', '.join(unreached)} cannot be reached, so processes of {replica.label} may still run there. "
+            "Restart the replica or stop the deployment when it answers again."
+        )
+    progress.end_step("stop")
+    progress.report(f"{replica.label} is stopped; {how}", 1.0)
+
+
+def empty(progress: Progress, replica: Replica) -> str:
+    """Let the answers of one replica end, and begin to stop it."""
+    progress.step("drain", f"Let running answers of {replica.label} end")
+    progress.step("stop", f"Stop {replica.label}")
+    progress.start_step("drain")
+    how = drain.drain(progress, [replica])
+    progress.end_step("drain", how)
+    progress.start_step("stop")
+    return how
+
+
+def settle(deployment: Deployment) -> None:
+    states.settle(deployment)
+    states.set_deployment(deployment, Deployment.States(deployment.state), deployment.state_reason)

@@ -23,6 +23,10 @@ class CannotDeploy(Exception):
     """The plan cannot be put on these hosts; the text names the cause and the remedy."""
 
 
+class CannotDrain(Exception):
+    """Nothing would answer without this replica."""
+
+
 def deploy_run(run: PlanRun, user: User | None) -> Deployment:
     """Deploy the plan of a finished run."""
     if run.plan is None:
@@ -138,16 +142,33 @@ def stop(deployment: Deployment, user: User | None) -> Job:
 
 
 def restart_replica(replica: Replica, user: User | None) -> Job:
-    """Stop and start one replica as a whole; AlreadyRunning when its deployment is being changed."""
+    """Drain, stop and start one replica as a whole; AlreadyRunning when its deployment is being changed."""
+    replica.restarts = 0
+    job = change_replica(replica, "restart", f"Restart {replica.label}", user)
+    replica.save(update_fields=["restarts"])
+    audit(user, "replica.restarted", replica.label)
+    return job
+
+
+def drain_replica(replica: Replica, user: User | None) -> Job:
+    """Drain one replica and leave it stopped until it is restarted; the last one that answers is refused."""
+    others = replica.deployment.replicas.filter(state=Replica.States.READY).exclude(pk=replica.pk)
+    if not others.exists():
+        raise CannotDrain(
+            f"{replica.label} is the only replica that answers. Stop the deployment instead, or restart the replica."
+        )
+    job = change_replica(replica, "rest", f"Drain {replica.label}", user)
+    audit(user, "replica.drained", replica.label)
+    return job
+
+
+def change_replica(replica: Replica, action: str, label: str, user: User | None) -> Job:
     deployment = replica.deployment
     running = jobs.active_for(deployment.subject)
     if running is not None:
         raise jobs.AlreadyRunning(running)
-    replica.restarts = 0
-    replica.save(update_fields=["restarts"])
-    audit(user, "replica.restarted", replica.label)
-    params = {"deployment": deployment.pk, "action": "restart", "replica": replica.index}
-    return jobs.start(TASK, params, user, label=f"Restart {replica.label}", subject=deployment.subject)
+    params = {"deployment": deployment.pk, "action": action, "replica": replica.index}
+    return jobs.start(TASK, params, user, label=label, subject=deployment.subject)
 
 
 def roll_back(deployment: Deployment, user: User | None) -> Deployment:

@@ -22,7 +22,7 @@ from serving.charts import deployment_rows, tones
 from serving.core.placement import BadLaunch
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.services import deployments, handover_cost, logs, traffic
-from serving.services.deployments import CannotDeploy
+from serving.services.deployments import CannotDeploy, CannotDrain
 from serving.services.handover_cost import CannotSwitch
 
 PAGE_SIZE = 25
@@ -145,6 +145,17 @@ def restart(request: HttpRequest, replica_id: int) -> HttpResponse:
     try:
         deployments.restart_replica(replica, person(request))
     except jobs.AlreadyRunning as error:
+        messages.error(request, str(error))
+    return redirect("serving:detail", replica.deployment_id)
+
+
+@require_POST
+@operator_required
+def drain(request: HttpRequest, replica_id: int) -> HttpResponse:
+    replica = get_object_or_404(Replica.objects.select_related("deployment"), pk=replica_id)
+    try:
+        deployments.drain_replica(replica, person(request))
+    except (CannotDrain, jobs.AlreadyRunning) as error:
         messages.error(request, str(error))
     return redirect("serving:detail", replica.deployment_id)
 

@@ -189,6 +189,7 @@ def test_viewer_sees_the_deployment_but_no_button_that_changes_it(
     assert viewer_client.post(f"/deployments/{deployment.pk}/stop/").status_code == 403
     replica = deployment.replicas.get(role="decode")
     assert viewer_client.post(f"/replicas/{replica.pk}/restart/").status_code == 403
+    assert viewer_client.post(f"/replicas/{replica.pk}/drain/").status_code == 403
 
 
 def test_traffic_page_draws_the_queue_of_each_replica(

@@ -231,6 +231,27 @@ def test_deployment_that_is_being_changed_refuses_a_second_change(laboratory: La
     assert refusal.value.job == first
 
 
+def test_drained_replica_stays_stopped_until_it_is_restarted(laboratory: Laboratory) -> None:
+    deployment = laboratory.deploy(laboratory.single(device="box-1"), laboratory.single(device="box-3"))
+    first, second = deployment.replicas.all()
+    draining = deployments.drain_replica(first, None)
+    laboratory.work()
+    draining.refresh_from_db()
+    first.refresh_from_db()
+    assert draining.message == f"{first.label} is stopped; no answer was cut off"
+    assert first.state == Replica.States.STOPPED
+    assert not any(is_alive(process) for process in first.processes.all())
+    reconcile.reconcile()
+    assert not Job.objects.active().exists(), "nobody starts it again unasked"
+    with pytest.raises(deployments.CannotDrain):
+        deployments.drain_replica(second, None)
+
+    deployments.restart_replica(first, None)
+    laboratory.work()
+    deployment.refresh_from_db()
+    assert deployment.state == Deployment.States.RUNNING
+
+
 def test_plan_larger_than_the_free_memory_is_refused_before_the_start(laboratory: Laboratory) -> None:
     huge = laboratory.single()
     huge["stages"][0]["gpu_bytes"] = 10**15
