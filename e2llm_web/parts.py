@@ -16,7 +16,7 @@ WORKER_PROCESSES = 6  # jobs mostly wait for hosts; a plan must not keep the hou
 WORKER_GRACE_SECONDS = 8.0
 # The append-only file is small and may fail to be rewritten; the ends are ordered by `up`, which says so itself.
 REDIS_UNSAID = ("Memory overcommit must be enabled", "Received SIGTERM", "is now ready to exit")
-WORKER_UNSAID = ("Hitting Ctrl+C again", "Cold shutdown (MainProcess)")
+WORKER_UNSAID = ("Hitting Ctrl+C again", "Cold shutdown (MainProcess)", "Requeuing undeliverable message")
 QUIET_ABOUT_ROOT = "ignore:You're running the worker"  # `up` says it once, in one line
 
 

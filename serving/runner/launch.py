@@ -20,6 +20,7 @@ from jobs import runner as jobs
 from jobs.core.errors import JobFailed, LeaseLost
 from jobs.progress import Progress
 from planner.core.errors import BadDocument, NoFeasiblePlan
+from planner.core.explain import counted
 from planner.core.problem import Problem
 from planner.from_inventory import CannotPlan, cluster_of, standing_gaps
 from planner.models import PlanRun
@@ -173,7 +174,7 @@ def profile_devices(progress: Progress, found: Launch, devices: list[Device]) ->
         return None
     tell_of_running(progress, missing)
     made = profiling.profile(missing, found.model, progress)
-    return f"{len(made)} devices timed"
+    return f"{counted(len(made), 'device')} timed"
 
 
 def plan(progress: Progress, found: Launch, devices: list[Device]) -> str | None:
@@ -182,7 +183,7 @@ def plan(progress: Progress, found: Launch, devices: list[Device]) -> str | None
     run = PlanRun.objects.filter(job=found.job).first() or begin_run(found, devices)
     best = plan_inline(Problem.from_dict(run.cluster), progress, run)
     Launch.objects.filter(pk=found.pk).update(plan_run=run)
-    return f"{len(best.replicas)} replicas"
+    return counted(len(best.replicas), "replica")
 
 
 def begin_run(found: Launch, devices: list[Device]) -> PlanRun:
