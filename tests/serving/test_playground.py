@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -16,7 +17,7 @@ from tests.serving.test_pages import deployment
 
 __all__ = ["deployment"]
 
-CHAT = [
+CHAT: list[dict[str, Any]] = [
     {"role": "user", "content": "my question"},
     {
         "role": "assistant",
