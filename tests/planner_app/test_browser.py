@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from accounts.models import User
 from inventory.models import Device, LanguageModel
+from jobs import events
+from jobs.models import Job, State
 from planner import runner, services
 from planner.core.errors import NoFeasiblePlan
 from planner.models import PlanRun
@@ -84,7 +87,7 @@ def test_a_plan_says_what_binds_and_what_if_changes_it(
 ) -> None:
     page = logged_in(browser, web, operator).new_page()
     start_from_file(page, web, small_cluster, tmp_path, "auto")
-    expect(page.locator(".bottleneck-note")).to_contain_text("binds")
+    expect(page.locator(".bottleneck-note")).to_contain_text("What limits this plan")
     page.fill("#id_arrival_seconds", "20")
     page.press("#id_arrival_seconds", "Tab")
     row = page.locator("#what-if-result tr", has_text="A request every")
@@ -92,6 +95,22 @@ def test_a_plan_says_what_binds_and_what_if_changes_it(
     page.fill("#id_min_tokens_per_second", "9000")
     page.press("#id_min_tokens_per_second", "Tab")
     expect(page.locator("#what-if-result")).to_contain_text("No plan could hold these limits")
+
+
+def test_a_job_that_falls_silent_says_so_until_it_is_heard_again(
+    browser: Browser, web: str, operator: User
+) -> None:
+    job = Job.objects.create(
+        kind="x", label="Search", state=State.RUNNING, heartbeat_at=timezone.now(), remaining_seconds=2.2
+    )
+    page = logged_in(browser, web, operator).new_page()
+    page.goto(f"{web}/jobs/{job.pk}/")
+    expect(page.get_by_text("left", exact=False).and_(page.locator("[data-job-remaining]"))).to_be_visible()
+    expect(page.locator("[data-job-silent]")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator("[data-job-silent]")).to_contain_text("No sign of life for")
+    expect(page.locator("[data-job-remaining]")).to_be_hidden()
+    events.publish(job.pk, [{"type": "beat", "seq": job.seq + 1}])
+    expect(page.locator("[data-job-silent]")).to_be_hidden()
 
 
 @pytest.fixture
