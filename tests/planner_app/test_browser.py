@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -109,7 +110,12 @@ def test_a_job_that_falls_silent_says_so_until_it_is_heard_again(
     expect(page.locator("[data-job-silent]")).to_be_visible(timeout=PATIENCE_MS)
     expect(page.locator("[data-job-silent]")).to_contain_text("No sign of life for")
     expect(page.locator("[data-job-remaining]")).to_be_hidden()
-    events.publish(job.pk, [{"type": "beat", "seq": job.seq + 1}])
+    beat = [{"type": "beat", "seq": job.seq + 1}]
+    worker = Thread(
+        target=events.publish, args=(job.pk, beat)
+    )  # Playwright's event loop lives in this thread
+    worker.start()
+    worker.join()
     expect(page.locator("[data-job-silent]")).to_be_hidden()
 
 
