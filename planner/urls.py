@@ -8,6 +8,7 @@ urlpatterns = [
     path("plans/new/", views.new, name="new"),
     path("plans/new/hint/", views.hint, name="hint"),
     path("plans/file/", views.from_file, name="file"),
+    path("plans/file/measurements/", views.measurements, name="measurements"),
     path("plans/example/", views.example, name="example"),
     path("plans/compare/", views.compare, name="compare"),
     path("plans/<int:run_id>/", views.run, name="run"),

@@ -23,6 +23,7 @@ from planner.models import PlanRun
 PAGE_SIZE = 25
 RECENT = 8
 REJECTED = 422
+MEASUREMENTS = "imported_measurements"  # of the session
 
 
 @require_GET
@@ -134,7 +135,17 @@ def measurements_taken(request: HttpRequest, cluster: dict[str, Any]) -> HttpRes
     report = services.import_measurements(cluster)
     detail = {"taken": report.taken, "left": report.left}
     audit(person(request), "profiles.imported", cluster["model"]["name"], detail, client_address(request))
-    return render(request, "planner/measurements.html", {"report": report})
+    request.session[MEASUREMENTS] = detail
+    return redirect("planner:measurements")
+
+
+@require_GET
+@admin_required
+def measurements(request: HttpRequest) -> HttpResponse:
+    """What the last import of this person took; loading the page again imports nothing."""
+    if MEASUREMENTS not in request.session:
+        return redirect("planner:file")
+    return render(request, "planner/measurements.html", {"report": request.session[MEASUREMENTS]})
 
 
 def file_run(data: dict[str, Any], user: User) -> PlanRun:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
+from accounts.models import AuditEntry
 from inventory.core.model_shape import BlockShape
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 from planner import services
@@ -237,6 +242,20 @@ def test_measurements_of_a_file_fill_gaps_and_replace_nothing(
     assert [line.split(":")[0] for line in report.left] == ["Dev.2", "Dev.5"]
     assert Profile.objects.get(device=devices[0]).stale_reason
     assert sorted(Link.objects.values_list("latency_seconds", flat=True)) == [0.002, 0.002]
+
+
+def test_an_import_is_shown_on_a_page_that_can_be_loaded_again(
+    model: LanguageModel, devices: list[Device], admin_client: Client
+) -> None:
+    document = lab(model, devices)
+    Profile.objects.filter(device=devices[0]).delete()
+    sent = {"cluster": SimpleUploadedFile("lab.json", json.dumps(document).encode()), "measurements": "1"}
+    answer = admin_client.post(reverse("planner:file"), sent | {"method": "ga", "seed": 1})
+    assert (answer.status_code, answer.headers["Location"]) == (302, reverse("planner:measurements"))
+    for _ in range(2):
+        page = admin_client.get(answer.headers["Location"]).content.decode()
+        assert "Dev.1: profile of Tiny-10B" in page
+    assert AuditEntry.objects.filter(action="profiles.imported").count() == 1
 
 
 def test_measurements_of_an_unknown_model_are_refused(model: LanguageModel, devices: list[Device]) -> None:
