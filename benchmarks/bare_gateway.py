@@ -1,4 +1,7 @@
-"""The gateway as it is, with one route and one key that no database holds: `python -m benchmarks.bare_gateway`."""
+"""The gateway as it is, with one route and one key that no database holds.
+
+python -m benchmarks.bare_gateway PORT SLOTS UPSTREAM_PORT [UPSTREAM_PORT ...]
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,6 @@ from serving.upstream import Target  # noqa: E402
 
 ADDRESS = "127.0.0.1"
 MODEL = "bench"
-SLOTS = 256
 
 
 class Anyone:
@@ -53,12 +55,14 @@ class Forgets:
             timeline.row()
 
 
-def main(port: int, upstream_port: int) -> None:
+def main(port: int, slots: int, upstream_ports: list[int]) -> None:
     limits = Limits()
     gateway = Gateway(limits, Anyone(), Transfer(limits.move_seconds), Forgets())
-    target = Target(ADDRESS, upstream_port, "secret")
-    replica = Endpoint(1, "mixed", SLOTS, "M1", target, None, "", False, 0)
-    gateway.routes.apply([Wanted(1, MODEL, 0, 10**6, False, (replica,))])
+    replicas = tuple(
+        Endpoint(number, "mixed", slots, f"M{number}", Target(ADDRESS, one, "secret"), None, "", False, 0)
+        for number, one in enumerate(upstream_ports, 1)
+    )
+    gateway.routes.apply([Wanted(1, MODEL, 0, 10**6, False, replicas)])
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         await serve(gateway, scope, receive, send)
@@ -70,4 +74,5 @@ def main(port: int, upstream_port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    own_port, slots_each, *upstreams = map(int, sys.argv[1:])
+    main(own_port, slots_each, upstreams)

@@ -73,6 +73,8 @@ backend replicas
 class Upstream(asyncio.Protocol):
     """Answers every request with as many events as its body asks for, at the rate it asks for."""
 
+    slowness = 1.0
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self.received = b""
@@ -82,16 +84,21 @@ class Upstream(asyncio.Protocol):
         head, found, body = self.received.partition(b"\r\n\r\n")
         if not found:
             return
+        if head.startswith(b"GET /slots "):
+            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+            return
         length = next(
             int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
         )
         if len(body) < length:
             return
         self.received = b""
-        self.count, self.rate = json.loads(json.loads(body)["messages"][0]["content"])
+        self.count, rate, *pause = json.loads(json.loads(body)["messages"][0]["content"])
+        self.rate = rate / self.slowness
         self.sent = 0
         self.transport.write(HEAD)
-        self.started = asyncio.get_running_loop().time() + random.random() / self.rate
+        first = pause[0] if pause else random.random() / self.rate
+        self.started = asyncio.get_running_loop().time() + first
         self._schedule()
 
     def _schedule(self) -> None:
@@ -129,7 +136,7 @@ class Reader(asyncio.Protocol):
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: {ADDRESS}\r\nAuthorization: Bearer k\r\n"
             f"Connection: close\r\nContent-Type: application/json\r\nContent-Length: {len(self.body)}\r\n\r\n"
         )
-        transport.write(head.encode() + self.body)
+        self.transport.write(head.encode() + self.body)
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic()
@@ -225,7 +232,9 @@ def process(argv: list[str], port: int) -> Iterator[int]:
             child.kill()
 
 
-def serve_upstream(port: int) -> None:
+def serve_upstream(port: int, slowness: float) -> None:
+    Upstream.slowness = slowness
+
     async def main() -> None:
         server = await asyncio.get_running_loop().create_server(Upstream, ADDRESS, port, backlog=1024)
         await server.serve_forever()
@@ -244,7 +253,14 @@ def gateway(name: str, upstream_port: int) -> Iterator[tuple[int, list[int]]]:
             yield upstream_port, []
             return
         if name == "ours":
-            argv = [sys.executable, "-m", "benchmarks.bare_gateway", str(port), str(upstream_port)]
+            argv = [
+                sys.executable,
+                "-m",
+                "benchmarks.bare_gateway",
+                str(port),
+                str(SLOTS),
+                str(upstream_port),
+            ]
         elif name == "nginx":
             config.write_text(NGINX.format(**values))
             argv = ["nginx", "-c", str(config)]
@@ -304,9 +320,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--serve-upstream", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--slowness", type=float, default=1.0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve_upstream:
-        return serve_upstream(given.serve_upstream)
+        return serve_upstream(given.serve_upstream, given.slowness)
     names = ["direct", "ours", *(name for name in ("nginx", "haproxy") if shutil.which(name))]
     long: dict[str, list[Result]] = {name: [] for name in names}
     short: dict[str, list[Result]] = {name: [] for name in names}
