@@ -19,6 +19,7 @@ django.setup()
 
 from serving.gateway.api import serve  # noqa: E402 - the models of these exist only after the set-up
 from serving.gateway.gateway import Gateway, settle_memory  # noqa: E402
+from serving.gateway.handing import Mover  # noqa: E402
 from serving.gateway.http import Message, Receive, Send  # noqa: E402
 from serving.gateway.keys import Caller  # noqa: E402
 from serving.gateway.limits import Limits  # noqa: E402
@@ -56,13 +57,16 @@ class Forgets:
 
 
 def main(port: int, slots: int, upstream_ports: list[int]) -> None:
-    limits = Limits()
-    gateway = Gateway(limits, Anyone(), Transfer(limits.move_seconds), Forgets())
     replicas = tuple(
         Endpoint(number, "mixed", slots, f"M{number}", Target(ADDRESS, one, "secret"), None, "", False, 0)
         for number, one in enumerate(upstream_ports, 1)
     )
-    gateway.routes.apply([Wanted(1, MODEL, 0, 10**6, False, replicas)])
+    run(port, Wanted(1, MODEL, 0, 10**6, False, replicas), Transfer(Limits().move_seconds))
+
+
+def run(port: int, wanted: Wanted, mover: Mover) -> None:
+    gateway = Gateway(Limits(), Anyone(), mover, Forgets())
+    gateway.routes.apply([wanted])
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         await serve(gateway, scope, receive, send)
