@@ -79,7 +79,7 @@ def deployed(visitor: Visitor, site: Site, registered: dict[str, int], measured:
         "seed": 1,
         "input_tokens": 128,
         "output_tokens": 256,
-        "context_tokens": 1024,
+        "context_tokens": 2048,
         "arrival_seconds": 2,
         "requests": 20,
         "min_tokens_per_second": 0.5,
