@@ -6,6 +6,7 @@ from planner.charts.facts import (
     plan_page,
     refusal_facts,
     run_summary,
+    tile_text,
     workload_rows,
     worth_row,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "refusal_facts",
     "run_summary",
     "stage_rows",
+    "tile_text",
     "waiting",
     "waiting_table",
     "workload_rows",

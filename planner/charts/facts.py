@@ -47,6 +47,11 @@ def tile(label: str, value: str, icon_name: str, hint: str) -> Json:
     return {"label": label, "value": amount, "unit": unit, "icon_name": icon_name, "hint": hint}
 
 
+def tile_text(shown: Json) -> str:
+    """A tile's number as one text: two of them may have different units."""
+    return f"{shown['value']} {shown['unit']}".strip()
+
+
 def waits_hint(predicted: Json) -> str:
     return f"19 of 20 below {seconds_text(predicted['p95_wait_seconds'])}"
 
@@ -207,7 +212,9 @@ def difference(own_seconds: float, other_seconds: float, same: str) -> str:
 
 def comparison_rows(left: Json, right: Json) -> list[Json]:
     """Headline numbers and inputs of two plan pages beside each other, the differing ones marked."""
-    tiles = [(a["label"], a["value"], b["value"]) for a, b in zip(left["tiles"], right["tiles"], strict=True)]
+    tiles = [
+        (a["label"], tile_text(a), tile_text(b)) for a, b in zip(left["tiles"], right["tiles"], strict=True)
+    ]
     inputs = [(a[0], a[1], b[1]) for a, b in zip(left["inputs"], right["inputs"], strict=True)]
     return [{"label": label, "left": a, "right": b, "differs": a != b} for label, a, b in tiles + inputs]
 

@@ -1,10 +1,12 @@
-"""What a plan's page says about the plans of other planners."""
+"""What a plan's page says about the plans of other planners, and beside another plan."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from planner.charts.facts import baseline_note
+from planner.charts.facts import baseline_note, comparison_rows, tile
 
 
 @pytest.mark.parametrize(
@@ -15,3 +17,13 @@ def test_a_baseline_that_waits_less_tells_what_it_breaks(wait: float, holds_floo
     note = baseline_note({"max_wait_seconds": wait, "holds_floor": holds_floor}, own_seconds=10.0)
     assert said in note
     assert bool(note) == bool(said)
+
+
+def test_a_comparison_gives_each_number_its_unit() -> None:
+    sides: list[dict[str, Any]] = [
+        {"tiles": [tile("Longest wait", text, "", ""), tile("Requests at once", "4", "", "")], "inputs": []}
+        for text in ("47.1 s", "1 min")
+    ]
+    rows = comparison_rows(*sides)
+    assert rows[0] == {"label": "Longest wait", "left": "47.1 s", "right": "1 min", "differs": True}
+    assert rows[1] == {"label": "Requests at once", "left": "4", "right": "4", "differs": False}

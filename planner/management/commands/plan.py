@@ -64,7 +64,7 @@ def summary(plan: Plan, problem: Problem) -> str:
     """The plan in a few lines for a terminal."""
     page = charts.plan_page(plan.to_dict(), problem.to_dict())
     lines = [
-        f"{tile['label']:<20} {tile['value']} {tile['hint'] and '(' + tile['hint'] + ')'}"
+        f"{tile['label']:<20} {charts.tile_text(tile)} {tile['hint'] and '(' + tile['hint'] + ')'}"
         for tile in page["tiles"]
     ]
     for row in page["rows"]:
