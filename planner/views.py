@@ -182,11 +182,18 @@ def started(request: HttpRequest, run: PlanRun) -> HttpResponse:
 def run(request: HttpRequest, run_id: int) -> HttpResponse:
     """One address for a run: the search while it goes on, then the plan, or why there is none."""
     run = get_object_or_404(PlanRun.objects.select_related("job__started_by", "model"), pk=run_id)
+    return run_page(request, run)
+
+
+def run_page(
+    request: HttpRequest, run: PlanRun, what_if: WhatIfForm | None = None, status: int = 200
+) -> HttpResponse:
     if run.job.is_active:
-        return render(request, "planner/searching.html", searching(run))
+        return render(request, "planner/searching.html", searching(run), status=status)
     if run.plan is None:
-        return render(request, "planner/refused.html", refused(run))
-    return render(request, "planner/plan.html", finished(run))
+        return render(request, "planner/refused.html", refused(run), status=status)
+    context = finished(run) | ({"what_if": what_if} if what_if else {})
+    return render(request, "planner/plan.html", context, status=status)
 
 
 def searching(run: PlanRun) -> dict[str, Any]:
@@ -295,21 +302,33 @@ def changed(run: PlanRun, form: WhatIfForm) -> dict[str, Any]:
     return services.changed_cluster(run.cluster, form.workload(), form.policy(), without)
 
 
+def not_made(
+    request: HttpRequest, old: PlanRun, form: WhatIfForm | None, problems: list[str]
+) -> HttpResponse:
+    """The page of the plan that stands, with what was typed and why no plan is made of it."""
+    faults = [f"{field.label}: {error}" for field in form or () for error in field.errors]
+    for text in faults + problems:
+        messages.error(request, text)
+    return run_page(request, old, form, status=REJECTED)
+
+
 @require_POST
 @operator_required
 def again(request: HttpRequest, run_id: int) -> HttpResponse:
     """The same inputs once more, or with the changes of the what-if form."""
     old = get_object_or_404(PlanRun, pk=run_id)
-    cluster, name = old.cluster, old.name
+    form, cluster, name = None, old.cluster, old.name
     if "arrival_seconds" in request.POST:
         form = WhatIfForm(request.POST, cluster=old.cluster)
         if not form.is_valid():
-            messages.error(request, "The changes could not be read; set them again.")
-            return redirect("planner:run", old.pk)
+            return not_made(request, old, form, [])
         cluster, name = changed(old, form), ""
     kept = {device["name"] for device in cluster["devices"]}
     ids = {name: pk for name, pk in old.device_ids.items() if name in kept}
-    run = services.start_run(cluster, old.method, old.seed, person(request), old.model, ids, name)
+    try:
+        run = services.start_run(cluster, old.method, old.seed, person(request), old.model, ids, name)
+    except BadDocument as error:
+        return not_made(request, old, form, error.problems)
     return started(request, run)
 
 

@@ -231,6 +231,22 @@ def test_what_if_can_be_made_a_plan_of_its_own(
     assert made.cluster["workload"]["arrival_seconds"] == 9
 
 
+def test_what_if_that_cannot_be_planned_is_told_on_the_page(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = finished_run(small_cluster, operator)
+    address = reverse("planner:again", args=[run.pk])
+    changes = {"arrival_seconds": 9, "input_tokens": 9000, "output_tokens": 588, "min_tokens_per_second": 7}
+    answer = page.post(address, changes)
+    assert answer.status_code == 422
+    assert "workload.context_tokens: 8192 does not hold 9588 tokens" in answer.content.decode()
+    assert 'value="9000"' in answer.content.decode()
+    answer = page.post(address, changes | {"output_tokens": 0})
+    assert answer.status_code == 422
+    assert "Output tokens: Ensure this value is greater than or equal to 1." in answer.content.decode()
+    assert PlanRun.objects.count() == 1
+
+
 def test_what_each_device_brings_is_worked_out(
     page: Client, operator: User, small_cluster: dict[str, Any]
 ) -> None:
