@@ -95,7 +95,7 @@ def wait_until_loaded(port: int) -> None:
 
 
 def ask(port: int, subject: str) -> dict[str, Any]:
-    messages = [{"role": "user", "content": f"{TEXT} What is good to know about {subject}?"}]
+    messages = [{"role": "user", "content": f"About {subject}. {TEXT} What is good to know about {subject}?"}]
     body = {"model": MODEL, "messages": messages, "max_tokens": 32, "temperature": 0}
     headers = {"Authorization": "Bearer k", "X-E2LLM-Timing": "1"}
     address = f"http://{ADDRESS}:{port}/v1/chat/completions"
@@ -107,20 +107,31 @@ def text(answer: dict[str, Any]) -> str:
     return str(answer["choices"][0]["message"]["content"])
 
 
+def two_at_once(port: int) -> list[dict[str, Any]]:
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda subject: ask(port, subject), SUBJECTS))
+
+
+def equals(answers: list[dict[str, Any]], texts: list[str]) -> int:
+    return sum(text(answer) == plain for answer, plain in zip(answers, texts, strict=True))
+
+
 def compare(one: Fleet) -> str:
     direct = [text(ask(one.replica_ports[-1], subject)) for subject in SUBJECTS]
     pids = [one.gateway, *one.replicas]
     before = [cpu_seconds([pid]) for pid in pids]
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda subject: ask(one.port, subject), SUBJECTS))
+    answers = two_at_once(one.port)
     used = [cpu_seconds([pid]) - start for pid, start in zip(pids, before, strict=True)]
-    equal = sum(text(answer) == plain for answer, plain in zip(answers, direct, strict=True))
+    equal = equals(answers, direct)
+    equal_direct = equals(two_at_once(one.replica_ports[-2]), direct)
     hits = sum(answer["e2llm"]["handover"] == "hit" for answer in answers)
     share = used[0] / sum(used)
     met = equal == len(SUBJECTS) and share < 0.05
     name = f"L11: {len(SUBJECTS)} answers of two prefill and two decode replicas, two at once"
     wanted = "equal to direct answers, gateway under 5% of the CPU"
-    reached = f"{equal} equal, {hits} handed over, {share:.1%}"
+    reached = (
+        f"{equal} equal ({equal_direct} when asked directly, two at once), {hits} handed over, {share:.1%}"
+    )
     head = "| load | wanted | reached | |\n|---|---|---|---|\n"
     return f"{head}| {name} | {wanted} | {reached} | {'met' if met else 'missed'} |\n"
 
