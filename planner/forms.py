@@ -173,7 +173,10 @@ class JsonFileField(forms.FileField):
             )
         try:
             return json.loads(upload.read().decode("utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # not text, not JSON, or a number of thousands of digits
             raise forms.ValidationError(
                 f"{upload.name} is not a JSON file: {error}. Choose a file exported here."
             ) from None

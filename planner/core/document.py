@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from planner.core.errors import BadDocument
 
 Item = TypeVar("Item")
+LARGEST = 1e30
 
 
 class Fields:
@@ -86,9 +86,9 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int):
             self.note(key, f"{_shown(value)} is not a whole number")
         elif value < minimum:
-            self.note(key, f"{value} is less than {minimum}")
+            self.note(key, f"{_shown(value)} is less than {minimum}")
         elif value > maximum:
-            self.note(key, f"{value} is more than {maximum}")
+            self.note(key, f"{_shown(value)} is more than {maximum}")
         else:
             return value
         return max(1, minimum)
@@ -142,12 +142,12 @@ def check_number(value: Any, path: str, problems: list[str], *, positive: bool) 
     """The value as a float, or 1.0 and a noted problem."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         problems.append(f"{path}: {_shown(value)} is not a number")
-    elif not math.isfinite(value) or abs(value) > 1e30:
-        problems.append(f"{path}: {value} is not a finite number")
+    elif not abs(value) <= LARGEST:  # an infinity, a NaN or a whole number too long for a float
+        problems.append(f"{path}: {_shown(value)} is not a number between 0 and {LARGEST:g}")
     elif positive and value <= 0:
-        problems.append(f"{path}: {value} is not positive")
+        problems.append(f"{path}: {_shown(value)} is not positive")
     elif value < 0:
-        problems.append(f"{path}: {value} is negative")
+        problems.append(f"{path}: {_shown(value)} is negative")
     else:
         return float(value)
     return 1.0

@@ -129,7 +129,7 @@ class Plan:
             predicted=_read_predicted(top.inner("predicted")),
             bottleneck=_read_bottleneck(top.inner("bottleneck")),
             proof=_read_proof(top.inner("proof")),
-            baselines=dict(top.raw("baselines") or {}),
+            baselines=_read_baselines(top),
             assumptions=tuple(str(text) for text in top.items("assumptions")),
             seed=top.whole("seed", maximum=2**63 - 1),
             version=top.text("version"),
@@ -150,6 +150,24 @@ def _note_faults(plan: Plan, top: Fields) -> None:
             top.note(f"replicas[{index}].stages", "does not have exactly one master")
         if (replica.role == "mixed") != (plan.mode == "mixed"):
             top.note(f"replicas[{index}].role", f"{replica.role} does not belong in a {plan.mode} plan")
+    roles = {replica.role for replica in plan.replicas}
+    if plan.mode == "disaggregated" and plan.replicas and not {"prefill", "decode"} <= roles:
+        top.note("replicas", "a disaggregated plan needs a prefill and a decode replica")
+
+
+def _read_baselines(top: Fields) -> dict[str, Any]:
+    """As they are, once they hold what a page says of them."""
+    document = top.raw("baselines")
+    if not document:
+        return {}
+    inner = Fields(document, "baselines", top.problems)
+    for key in document if inner.is_object else ():
+        one = inner.inner(key)
+        one.text("label")
+        if one.flag("feasible"):
+            one.flag("holds_floor")
+            one.number("max_wait_seconds")
+    return dict(document) if inner.is_object else {}
 
 
 def _read_replica(fields: Fields) -> Replica:

@@ -15,6 +15,7 @@ from planner.core.errors import BadDocument
 CLUSTER_FORMAT = "e2llm-cluster/1"
 MAX_DEVICES = 256
 MAX_BLOCKS = 512
+LARGEST_SEED = 2**63 - 1
 RUNTIMES = ("serial", "overlapped")
 TOPOLOGIES = ("star", "chain")
 ARRIVALS = ("fixed", "poisson")
@@ -308,7 +309,7 @@ def _read_policy(fields: Fields) -> Policy:
         allow_mixed=fields.flag("allow_mixed"),
         allow_idle=fields.flag("allow_idle"),
         handover=fields.flag("handover", default=True),
-        seed=fields.whole("seed", maximum=2**63 - 1, default=0),
+        seed=fields.whole("seed", maximum=LARGEST_SEED, default=0),
     )
     fields.close()
     return policy

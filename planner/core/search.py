@@ -12,12 +12,13 @@ from planner.core import columns, exact, infeasible
 from planner.core.assembly import Choice, build_plan, closed_form_proof
 from planner.core.baselines import LABELS, baselines
 from planner.core.catalogue import Catalogue
+from planner.core.errors import BadDocument
 from planner.core.evolve import EvolveSettings, EvolveState, Generation, evolve
 from planner.core.forecast import Forecast, affordable_candidates, bursts, forecast, with_forecast
 from planner.core.neighbourhood import improve
 from planner.core.objective import OBJECTIVES, PAPER, SPLITWISE, WAIT, Objective
 from planner.core.plan import Plan, Proof
-from planner.core.problem import Problem
+from planner.core.problem import LARGEST_SEED, Problem
 from planner.core.roles import score
 
 METHODS = ("auto", "exact", "ga", "paper")
@@ -90,6 +91,9 @@ def find_plan(problem: Problem, settings: SearchSettings) -> Plan:
 
 
 def with_seed(problem: Problem, seed: int) -> Problem:
+    """The problem with another seed; BadDocument for one that a cluster file could not hold either."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise BadDocument([f"seed: {seed} is not between 0 and {LARGEST_SEED}"])
     return replace(problem, policy=replace(problem.policy, seed=seed))
 
 

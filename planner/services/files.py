@@ -11,47 +11,36 @@ from django.utils import timezone
 
 from accounts.models import User
 from jobs.models import Job, State
+from planner.core.document import raise_if_any
 from planner.core.errors import BadDocument
+from planner.core.fitting import faults
 from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.models import PlanRun
 from planner.services.runs import TASK, record_run, run_name
 
 LARGEST_FILE_BYTES = 64 * 1024 * 1024
+LARGEST_KEPT_SEED = 2**31 - 1
 
 
 def read_document(path: Path) -> Any:
     """The JSON in a file; BadDocument says why it cannot be read."""
     try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise BadDocument([f"{path}: is larger than {LARGEST_FILE_BYTES // 2**20} MiB"])
-        return json.loads(path.read_text(encoding="utf-8"))
+        size_bytes = path.stat().st_size
+        document = json.loads(path.read_text(encoding="utf-8")) if size_bytes <= LARGEST_FILE_BYTES else None
     except OSError as error:
         raise BadDocument([f"{path}: {error.strerror}"]) from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not text, not JSON, or a number of thousands of digits
         raise BadDocument([f"{path}: is not JSON: {error}"]) from error
+    if size_bytes > LARGEST_FILE_BYTES:
+        raise BadDocument([f"{path}: is larger than {LARGEST_FILE_BYTES // 2**20} MiB"])
+    return document
 
 
 def plan_for(problem: Problem, document: Any) -> Plan:
     """The plan of a plan file, if it can be one for this problem; else BadDocument with every reason."""
     plan = Plan.from_dict(document)
-    devices = {device.name: device for device in problem.devices}
-    problems = []
-    for number, replica in enumerate(plan.replicas):
-        blocks = sum(stage.blocks for stage in replica.stages)
-        if blocks != problem.model.blocks:
-            problems.append(
-                f"replicas[{number}]: holds {blocks} blocks, the model has {problem.model.blocks}"
-            )
-        for position, stage in enumerate(replica.stages):
-            path = f"replicas[{number}].stages[{position}]"
-            device = devices.get(stage.device)
-            if device is None:
-                problems.append(f"{path}.device: {stage.device!r} is not a device of the cluster file")
-            elif stage.cpu_blocks and device.decode.cpu_block_seconds is None:
-                problems.append(f"{path}.cpu_blocks: {stage.device} has no CPU latencies in the cluster file")
-    if problems:
-        raise BadDocument(problems)
+    raise_if_any(faults(problem, plan))
     return plan
 
 
@@ -59,6 +48,10 @@ def import_run(cluster: dict[str, Any], document: Any, user: User | None) -> Pla
     """A finished run made of a cluster file and the plan that belongs to it."""
     problem = Problem.from_dict(cluster)
     plan = plan_for(problem, document)
+    if plan.seed > LARGEST_KEPT_SEED:
+        raise BadDocument(
+            [f"seed: {plan.seed} is more than {LARGEST_KEPT_SEED}, the largest that a run keeps"]
+        )
     label = f"Imported: {run_name(problem)}"[:200]
     now = timezone.now()
     with transaction.atomic():

@@ -94,3 +94,56 @@ def test_simulate_refuses_a_plan_for_other_devices(
     status, text = run("simulate", saved(tmp_path / "other.json", small_cluster), plan_path, "--json")
     assert status == 2
     assert "is not a device of the cluster file" in text
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_file_could_hold_ends_with_two(cluster_path: Path, tmp_path: Path, seed: int) -> None:
+    plan_path = saved(tmp_path / "lab.plan.json", json.loads(run("plan", cluster_path, "--json")[1]))
+    for arguments in (("plan", cluster_path), ("simulate", cluster_path, plan_path)):
+        status, text = run(*arguments, "--json", "--seed", seed)
+        assert status == 2
+        assert json.loads(text)["problems"] == [f"seed: {seed} is not between 0 and {2**63 - 1}"]
+
+
+def test_simulate_refuses_more_slots_than_the_policy_allows(cluster_path: Path, tmp_path: Path) -> None:
+    plan = json.loads(run("plan", cluster_path, "--json")[1])
+    most = json.loads(cluster_path.read_text())["policy"]["max_slots"]
+    plan["replicas"][0]["slots"] = 10**9
+    status, text = run("simulate", cluster_path, saved(tmp_path / "many.plan.json", plan), "--json")
+    assert status == 2
+    told = f"replicas[0].slots: 1000000000 is more than the policy's max_slots, {most}"
+    assert json.loads(text)["problems"] == [told]
+
+
+def test_simulate_refuses_a_plan_that_does_not_fit_the_memory(cluster_path: Path, tmp_path: Path) -> None:
+    plan_path = saved(tmp_path / "lab.plan.json", json.loads(run("plan", cluster_path, "--json")[1]))
+    document = json.loads(cluster_path.read_text())
+    used = json.loads(plan_path.read_text())["replicas"][0]["stages"][0]
+    device = next(entry for entry in document["devices"] if entry["name"] == used["device"])
+    device["gpu_usable_bytes"] = used["gpu_bytes"] // 2
+    status, text = run("simulate", saved(cluster_path, document), plan_path, "--json")
+    assert status == 2
+    needs = f"replicas[0].stages[0].gpu_blocks: needs {used['gpu_bytes']:.0f} bytes on {used['device']}, which has"
+    assert json.loads(text)["problems"][0].startswith(needs)
+
+
+def test_simulate_refuses_a_plan_that_leaves_blocks_out(cluster_path: Path, tmp_path: Path) -> None:
+    plan = json.loads(run("plan", cluster_path, "--json")[1])
+    plan["replicas"][0]["stages"][0]["gpu_blocks"] -= 1
+    status, text = run("simulate", cluster_path, saved(tmp_path / "short.plan.json", plan), "--json")
+    blocks = json.loads(cluster_path.read_text())["model"]["blocks"]
+    assert status == 2
+    assert json.loads(text)["problems"] == [f"replicas[0]: holds {blocks - 1} blocks, the model has {blocks}"]
+
+
+@pytest.mark.parametrize(("digits", "told"), [(400, "model.block_bytes: 1000"), (5000, "is not JSON")])
+def test_a_number_of_endless_digits_is_a_problem_like_any_other(
+    cluster_path: Path, digits: int, told: str
+) -> None:
+    document = json.loads(cluster_path.read_text())
+    document["model"]["block_bytes"] = "LONG"
+    cluster_path.write_text(json.dumps(document).replace('"LONG"', "1" + "0" * digits))
+    status, text = run("plan", cluster_path, "--json")
+    assert status == 2
+    (problem,) = json.loads(text)["problems"]
+    assert told in problem

@@ -14,6 +14,7 @@ from inventory.core.quantities import rate_text, seconds_text
 from planner import services
 from planner.core.errors import BadDocument
 from planner.core.problem import Problem
+from planner.core.search import with_seed
 from planner.core.servers import servers
 from planner.core.simulate import LATE, ROUTERS, Simulation, sample, simulate
 
@@ -36,6 +37,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             problem = Problem.from_dict(services.read_document(options["cluster"]))
+            if options["seed"] is not None:
+                problem = with_seed(problem, options["seed"])
             plan = services.plan_for(problem, services.read_document(options["plan"]))
             requests = problem.workload.requests if options["requests"] is None else options["requests"]
             if not 1 <= requests <= MOST_REQUESTS:
@@ -46,7 +49,7 @@ class Command(BaseCommand):
             else:
                 self.stderr.write("\n".join(error.problems))
             sys.exit(BAD_INPUT)
-        seed = problem.policy.seed if options["seed"] is None else options["seed"]
+        seed = problem.policy.seed
         drawn = sample(replace(problem.workload, requests=requests), np.random.default_rng([seed, 0]))
         told = document(simulate(servers(problem, plan), drawn, options["router"]))
         told = {"router": options["router"], "requests": requests, "seed": seed, **told}
