@@ -6,9 +6,21 @@ from typing import Any
 
 from django import forms
 
+from accounts.core.asked_number import asked_number
 from accounts.models import User
 
 LONGEST_KEY_LIFE_DAYS = 3650
+
+
+class RowsField(forms.ModelMultipleChoiceField):
+    """Rows by their ids; what can be no id is no valid choice, and the database is not asked for it."""
+
+    def clean(self, value: Any) -> Any:
+        for text in value or ():
+            if not asked_number(str(text)):
+                message = self.error_messages["invalid_choice"]
+                raise forms.ValidationError(message, code="invalid_choice", params={"value": text})
+        return super().clean(value)
 
 
 class ApiKeyForm(forms.Form):

@@ -107,7 +107,7 @@ def internal_key_user_id(text: str) -> int | None:
         expected = vault.peppered_digest(f"{INTERNAL_MARK}{user_id}.{expires}", pepper)
     except vault.VaultError:
         return None
-    if not hmac.compare_digest(expected, signature) or int(expires) < time.time():
+    if not hmac.compare_digest(expected.encode(), signature.encode()) or int(expires) < time.time():
         return None
     return int(user_id)
 

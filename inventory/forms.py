@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.core.validators import RegexValidator
 
+from accounts.forms import RowsField
 from inventory.core.availability import DAYS
 from inventory.models import Device, LanguageModel, SshIdentity
 from inventory.remote import import_identity
@@ -340,9 +341,7 @@ class HostKeyForm(forms.Form):
 
 class ProfileForm(forms.Form):
     model = forms.ModelChoiceField(LanguageModel.objects.all(), label="Model", empty_label=None)
-    devices = forms.ModelMultipleChoiceField(
-        Device.objects.none(), widget=forms.CheckboxSelectMultiple, label="Devices"
-    )
+    devices = RowsField(Device.objects.none(), widget=forms.CheckboxSelectMultiple, label="Devices")
     thoroughness = forms.ChoiceField(
         choices=[
             ("quick", "Quick: some seconds a device, two depths, prompts up to 512 tokens"),

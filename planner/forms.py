@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.core.files.uploadedfile import UploadedFile
 
+from accounts.forms import RowsField
 from inventory.core.quantities import bytes_text
 from inventory.models import Device, LanguageModel
 from planner.models import PlanRun
@@ -102,7 +103,7 @@ class WorkloadForm(forms.Form):
         return {name: self.cleaned_data[name] for name in WORKLOAD_FIELDS}
 
 
-class DevicesField(forms.ModelMultipleChoiceField):
+class DevicesField(RowsField):
     """Devices with their memory, and with what keeps one out of a plan."""
 
     def label_from_instance(self, obj: Device) -> str:

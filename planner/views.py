@@ -11,6 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from accounts.core.asked_number import asked_number
 from accounts.models import User
 from accounts.services import admin_required, audit, client_address, operator_required
 from inventory.models import Device, LanguageModel
@@ -334,7 +335,7 @@ def again(request: HttpRequest, run_id: int) -> HttpResponse:
 
 @require_GET
 def compare(request: HttpRequest) -> HttpResponse:
-    ids = [int(text) for text in request.GET.getlist("run") if text.isdigit()]
+    ids = [asked_number(text) for text in request.GET.getlist("run")]
     found = PlanRun.objects.filter(plan__isnull=False).in_bulk(ids)
     runs = [found[pk] for pk in dict.fromkeys(ids) if pk in found]
     if len(runs) != 2:

@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
+from accounts.core.asked_number import asked_number
 from accounts.services import operator_required
 from inventory import charts, services
 from inventory.core.model_shape import ModelShape
@@ -18,6 +19,7 @@ from jobs.services import AlreadyRunning
 
 CONTEXTS = (2048, 8192, 32_768, 131_072)
 USUAL_CONTEXT = 8192
+LONGEST_CONTEXT = 10_000_000
 
 
 @require_GET
@@ -37,8 +39,7 @@ def index(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, model_id: int) -> HttpResponse:
     model = get_object_or_404(LanguageModel, pk=model_id)
     shape = ModelShape.from_dict(model.shape)
-    asked = request.GET.get("context", "")
-    tokens = int(asked) if asked.isdigit() and 0 < int(asked) <= 10_000_000 else USUAL_CONTEXT
+    tokens = asked_number(request.GET.get("context", ""), LONGEST_CONTEXT) or USUAL_CONTEXT
     context = {
         "model": model,
         "shape": shape,
@@ -71,8 +72,8 @@ def _copy_jobs(model: LanguageModel) -> list[Job]:
 @operator_required
 def copy(request: HttpRequest, model_id: int) -> HttpResponse:
     model = get_object_or_404(LanguageModel, pk=model_id)
-    asked = request.POST.get("device", "")
-    device = get_object_or_404(Device, pk=int(asked) if asked.isdigit() else 0, probed_at__isnull=False)
+    asked = asked_number(request.POST.get("device", ""))
+    device = get_object_or_404(Device, pk=asked, probed_at__isnull=False)
     try:
         services.start_copy(model, device, person(request))
     except AlreadyRunning as error:

@@ -81,7 +81,7 @@ class Client:
         if self.header(b"content-encoding") not in ("", "identity"):
             raise ApiError(415, "encoding_unsupported", "send the body without a content encoding")
         announced = self.header(b"content-length")
-        if announced.isdigit() and int(announced) > limits.body_bytes:
+        if announced.isdecimal() and int(announced) > limits.body_bytes:
             raise too_large(limits)
         try:
             async with asyncio.timeout(limits.body_seconds):

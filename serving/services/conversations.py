@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from accounts.core.asked_number import asked_number
 from accounts.models import User
 from serving.models import Conversation
 from serving.services.playground import BadQuestion, read_messages
@@ -52,7 +53,9 @@ def keep(user: User, content: bytes) -> Conversation:
     text = json.dumps(messages)
     if not messages or len(text) > MAX_CHARACTERS:
         raise BadQuestion(f"A chat that is kept has 1 to {MAX_CHARACTERS} characters.")
-    found = user.conversations.filter(pk=given.get("id") or 0).first() or Conversation(user=user)
+    found = user.conversations.filter(pk=asked_number(str(given.get("id")))).first() or Conversation(
+        user=user
+    )
     found.title = title_of(messages)
     found.messages = text
     found.save()

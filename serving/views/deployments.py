@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
+from accounts.core.asked_number import asked_number
 from accounts.models import AuditEntry, User
 from accounts.services import operator_required
 from inventory.remote import RemoteError
@@ -90,7 +91,7 @@ def live_context(deployment: Deployment) -> dict[str, Any]:
 @operator_required
 def deploy(request: HttpRequest) -> HttpResponse:
     """Deploy the plan of a run that is already there."""
-    run = get_object_or_404(PlanRun, pk=request.POST.get("plan_run", ""))
+    run = get_object_or_404(PlanRun, pk=asked_number(request.POST.get("plan_run", "")))
     try:
         deployment = deployments.deploy_run(run, person(request))
     except jobs.AlreadyRunning as error:

@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_GET, require_POST
 
+from accounts.core.asked_number import asked_number
 from accounts.services import operator_required
 from inventory.models import Device
 from inventory.remote import RemoteError
@@ -33,7 +34,8 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_POST
 @operator_required
 def stop(request: HttpRequest) -> HttpResponse:
-    device = get_object_or_404(Device.objects.select_related("identity"), pk=request.POST.get("device", ""))
+    asked = asked_number(request.POST.get("device", ""))
+    device = get_object_or_404(Device.objects.select_related("identity"), pk=asked)
     marker = request.POST.get("marker", "")
     try:
         orphans.check(async_to_sync(orphans.find)([device], orphans.known()), marker)

@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
+from accounts.core.asked_number import asked_number
 from accounts.models import User
 from serving import upstream
 from serving.services import conversations, playground
@@ -23,7 +24,7 @@ NO_GATEWAY = (
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     models = playground.served_models()
-    chat = int(request.GET["chat"]) if request.GET.get("chat", "").isdecimal() else 0
+    chat = asked_number(request.GET.get("chat", ""))
     context = {
         "models": models,
         "resting": None if models else playground.resting(),
