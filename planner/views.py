@@ -24,6 +24,7 @@ from planner.models import PlanRun
 PAGE_SIZE = 25
 RECENT = 8
 REJECTED = 422
+FIT_FIELDS = ("model", "devices", "context_tokens")
 MEASUREMENTS = "imported_measurements"  # of the session
 
 
@@ -99,9 +100,12 @@ def fit_of(form: PlanForm) -> dict[str, Any]:
     """Context of the hint; a form with faults is read as far as it goes."""
     form.is_valid()
     data = form.cleaned_data
-    model, devices, context_tokens = (data.get(name) for name in ("model", "devices", "context_tokens"))
+    model, devices, context_tokens = (data.get(name) for name in FIT_FIELDS)
     if not (model and devices and context_tokens):
-        return {"fit": None}
+        return {
+            "fit": None,
+            "wanting": [form.fields[name].label for name in FIT_FIELDS if not data.get(name)],
+        }
     fit = services.feasibility(model, list(devices), context_tokens)
     too_long = 0 < fit.context_limit < context_tokens
     return {"fit": fit, "gaps": fit.gaps, "too_long": too_long}

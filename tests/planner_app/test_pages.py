@@ -208,6 +208,31 @@ def test_a_wrong_file_lists_every_problem(page: Client, small_cluster: dict[str,
     assert "workload.requests" in text
 
 
+def test_a_rejected_form_says_at_the_top_what_is_wrong_and_leads_there(
+    page: Client, model: LanguageModel, devices: list[Device]
+) -> None:
+    data = form_data(model, [], context_tokens=64, requests=0)
+    answer = page.post(reverse("planner:new"), data)
+    text = answer.content.decode()
+    summary = text[text.index('id="error-summary"') : text.index("Model and devices")]
+    assert answer.status_code == 422
+    assert 'role="alert" tabindex="-1" autofocus id="error-summary"' in text
+    assert "3 entries are not right" in summary
+    for name in ("context_tokens", "requests", "devices_0"):
+        assert f'<a href="#id_{name}">' in summary
+        assert f'id="id_{name}"' in text
+
+
+def test_the_memory_sum_names_only_what_it_still_needs(
+    page: Client, model: LanguageModel, devices: list[Device]
+) -> None:
+    address = reverse("planner:hint")
+    text = page.get(address, form_data(model, devices, context_tokens=64)).content.decode()
+    assert "once this is set: context of a slot." in text
+    text = page.get(address, form_data(model, [])).content.decode()
+    assert "once this is set: devices." in text
+
+
 def test_what_if_shows_the_plan_for_other_inputs(
     page: Client, operator: User, small_cluster: dict[str, Any]
 ) -> None:
