@@ -19,6 +19,8 @@ from jobs import events
 from jobs.models import Job, State
 from planner import runner, services
 from planner.core.errors import NoFeasiblePlan
+from planner.core.problem import Problem
+from planner.core.search import SearchSettings, find_plan
 from planner.models import PlanRun
 from tests.conftest import wait_until
 from tests.e2llm_web.test_accessibility import SCREENS, complaints, faults
@@ -96,6 +98,12 @@ def test_a_plan_says_what_binds_and_what_if_changes_it(
     page.fill("#id_min_tokens_per_second", "9000")
     page.press("#id_min_tokens_per_second", "Tab")
     expect(page.locator("#what-if-result")).to_contain_text("No plan could hold these limits")
+    for text, told in (("0", "greater than or equal to 1"), ("", "This field is required")):
+        page.fill("#id_output_tokens", text)
+        page.press("#id_output_tokens", "Tab")
+        expect(page.locator("#what-if-result")).to_contain_text("Output tokens: ")
+        expect(page.locator("#what-if-result")).to_contain_text(told)
+        expect(page.locator("#what-if-result")).not_to_contain_text("No plan could hold these limits")
 
 
 def test_a_job_that_falls_silent_says_so_until_it_is_heard_again(
@@ -132,6 +140,21 @@ def runs(operator: User, small_cluster: dict[str, Any]) -> list[PlanRun]:
     second = services.start_run(small_cluster, "ga", 4, operator)
     runner.execute(second.job_id)
     return [finished, second, waiting, refused]
+
+
+def test_no_stage_of_a_large_plan_is_narrower_than_its_text(
+    browser: Browser, web: str, operator: User
+) -> None:
+    run = services.start_run(many_devices(40), "ga", 1, operator)
+    settings = SearchSettings("ga", generations=2, compare=False)
+    run.plan = find_plan(Problem.from_dict(run.cluster), settings).to_dict()
+    run.save()
+    Job.objects.filter(pk=run.job_id).update(state=State.SUCCEEDED)
+    page = logged_in(browser, web, operator, viewport={"width": 1280, "height": 800}).new_page()
+    page.goto(f"{web}/plans/{run.pk}/")
+    wide = "[...document.querySelectorAll('.stage')].filter((s) => s.scrollWidth > s.clientWidth + 1).length"
+    assert page.locator(".stage .meter-text").count() > 10
+    assert page.evaluate(wide) == 0
 
 
 def test_no_stage_is_cut_on_a_phone(browser: Browser, web: str, operator: User, runs: list[PlanRun]) -> None:
