@@ -20,6 +20,7 @@ from serving.models import Deployment, Replica, RequestSample, TrafficSample
 pytestmark = pytest.mark.django_db
 
 PLAN: dict[str, Any] = {
+    "mode": "mixed",
     "replicas": [
         {
             "role": "mixed",
