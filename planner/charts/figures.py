@@ -68,7 +68,7 @@ def convergence_table(points: Sequence[Point]) -> Json:
         [point["number"], *(optional(point[name]) for name in SERIES), f"{point['evaluations']:,}"]  # type: ignore[literal-required]
         for point in points
     ]
-    return {"columns": ["Generation", "Best", "Mean", "Bound", "Evaluations"], "rows": rows}
+    return {"columns": ["Generation", "Best", "Mean", "Bound", "Replicas evaluated"], "rows": rows}
 
 
 def optional(seconds: float | None) -> str:
