@@ -12,6 +12,7 @@ from typing import Any
 from inventory.core.model_shape import BlockShape, ModelShape
 from inventory.core.profile import DEEP
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
+from planner.core.counted import counted
 
 FORMAT = "e2llm-cluster/1"
 WORDS = frozenset({"name", "hardware", "kind", "main_pool"})  # what a device is called, beside its numbers
@@ -252,9 +253,9 @@ def links_of(devices: Sequence[Device]) -> tuple[dict[str, Any], str]:
         key: median(pair[key] for pair in pairs.values()) for key in ("bytes_per_second", "latency_seconds")
     }
     unmeasured = len(ids) * (len(ids) - 1) // 2 - len(pairs)
-    note = f"{len(pairs)} links measured."
+    note = f"{counted(len(pairs), 'link')} measured."
     if unmeasured:
-        note += f" The other {unmeasured} are assumed to be like the median of those."
+        note += f" Assumed to be like the median of those: {counted(unmeasured, 'other')}."
     return {"default": default, "pairs": [pairs[key] for key in sorted(pairs)]}, note
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text, significant
 from planner.charts.stages import stage_rows
-from planner.core.explain import counted
+from planner.core.counted import counted
 
 Json = dict[str, Any]
 TIGHT_FRACTION = 0.93
@@ -59,7 +59,7 @@ def waits_hint(predicted: Json) -> str:
 def proof(plan: Json) -> Json:
     """How good the plan is known to be."""
     facts = plan["proof"]
-    tried = f"{facts['evaluations']:,} evaluations, method “{facts['method']}”."
+    tried = f"{counted(facts['evaluations'], 'different replica')} evaluated, method “{facts['method']}”."
     if facts["optimal"]:
         return {
             "tone": "ok",
@@ -90,8 +90,10 @@ def refusal_facts(refusal: Json) -> Json:
 def shortfall(refusal: Json) -> str:
     """How much is missing, in the unit of the limit."""
     shown = {"bytes": bytes_text, "seconds": seconds_text, "tokens per second": rate_text}
-    text = shown.get(refusal["unit"])
-    return text(refusal["shortfall"]) if text else f"{significant(refusal['shortfall'])} {refusal['unit']}"
+    amount, unit = refusal["shortfall"], refusal["unit"]
+    if unit in shown:
+        return shown[unit](amount)
+    return f"{significant(amount)} {unit.removesuffix('s') if amount == 1 else unit}"
 
 
 def utilisation_rows(plan: Json) -> list[Json]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from planner.core.counted import counted
 from planner.core.errors import BadDocument
 
 Item = TypeVar("Item")
@@ -101,7 +102,7 @@ class Fields:
             self.note(key, f"{_shown(value)} is not a list")
             return []
         if len(value) < minimum:
-            self.note(key, f"has {len(value)} entries, needs at least {minimum}")
+            self.note(key, f"has {counted(len(value), 'entry', 'entries')}, needs at least {minimum}")
         return value
 
     def numbers(self, key: str, *, positive: bool = False) -> tuple[float, ...]:

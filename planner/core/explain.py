@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from planner.core.counted import counted
 from planner.core.latency import hop_count, interpolate, link_seconds
 from planner.core.plan import Bottleneck, Replica, Stage
 from planner.core.problem import Device, Problem
@@ -27,11 +28,6 @@ def seconds_text(seconds: float) -> str:
 
 def bytes_text(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 slot`, `4 slots`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def load_sentence(work: str, load: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from planner.core.counted import counted
 from planner.core.memory import ROUNDING, BlockSums, block_sums, stage_bytes
 from planner.core.plan import Plan, Replica, Stage
 from planner.core.problem import Device, ModelShape, Problem
@@ -39,7 +40,7 @@ def _of_the_whole(problem: Problem, replica: Replica, path: str) -> Iterator[str
         problem.policy.max_slots,
     )
     if blocks != needed:
-        yield f"{path}: holds {blocks} blocks, the model has {needed}"
+        yield f"{path}: holds {counted(blocks, 'block')}, the model has {needed}"
     if replica.slots > most:
         yield f"{path}.slots: {replica.slots} is more than the policy's max_slots, {most}"
 
@@ -50,7 +51,7 @@ def _of_the_device(stage: Stage, device: Device, path: str) -> Iterator[str]:
     elif stage.cpu_blocks and device.ram_usable_bytes <= 0:
         yield f"{path}.cpu_blocks: {stage.device} has no memory beside its main one in the cluster file"
     if device.max_blocks is not None and stage.blocks > device.max_blocks:
-        yield f"{path}: holds {stage.blocks} blocks, {stage.device} takes at most {device.max_blocks}"
+        yield f"{path}: holds {counted(stage.blocks, 'block')}, {stage.device} takes at most {device.max_blocks}"
     if stage.master and not device.can_be_master:
         yield f"{path}.master: {stage.device} cannot be a master by the cluster file"
 
@@ -66,4 +67,4 @@ def _of_memory(
     )
     for key, used, limit in pools:
         if used > limit + ROUNDING * max(used, 1e9):
-            yield f"{path}.{key}: needs {used:.0f} bytes on {stage.device}, which has {limit:.0f} usable"
+            yield f"{path}.{key}: needs {used:,.0f} bytes on {stage.device}, which has {limit:,.0f} usable"

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from planner.core.catalogue import Catalogue
+from planner.core.counted import counted
 from planner.core.errors import NoFeasiblePlan
 from planner.core.explain import bytes_text
 from planner.core.slots import DECODE, Group
@@ -44,8 +45,9 @@ def _memory(catalogue: Catalogue) -> NoFeasiblePlan | None:
         return NoFeasiblePlan("memory", text, short, "bytes", remedy)
     missing = model.blocks - held
     text = (
-        f"{len(tables)} devices hold {held} of the {model.blocks} blocks of {model.name} with one slot of "
-        f"{problem.workload.context_tokens} tokens; {missing} blocks ({bytes_text(missing * block)}) are missing."
+        f"{counted(len(tables), 'device')} together hold {held} of the {counted(model.blocks, 'block')} of "
+        f"{model.name} with one slot of {counted(problem.workload.context_tokens, 'token')}; "
+        f"{counted(missing, 'block')} ({bytes_text(missing * block)}) short."
     )
     smaller = held / model.blocks * model.block_bytes
     remedy = (

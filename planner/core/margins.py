@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.core.catalogue import Catalogue
-from planner.core.explain import bytes_text, counted, seconds_text
+from planner.core.counted import counted
+from planner.core.explain import bytes_text, seconds_text
 from planner.core.plan import Plan, Replica
 from planner.core.problem import Problem
 from planner.core.slots import DECODE, PREFILL

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from planner.core.counted import counted
 from planner.core.document import Fields, raise_if_any
 from planner.core.errors import BadDocument
 
@@ -271,7 +272,9 @@ def _read_kinds(fields: Fields, blocks: int) -> tuple[tuple[str, ...], tuple[tup
         return (), ()
     names = tuple(str(name) for name in fields.items("block_kinds"))
     if len(names) != blocks:
-        fields.note("block_kinds", f"has {len(names)} entries for {blocks} blocks")
+        fields.note(
+            "block_kinds", f"has {counted(len(names), 'entry', 'entries')} for {counted(blocks, 'block')}"
+        )
     inner = fields.inner("kinds")
     kinds = []
     for name in dict.fromkeys(names):
@@ -376,7 +379,10 @@ def _read_table(fields: Fields, points: str) -> LatencyTable:
     columns = (("gpu_block_seconds", gpu), ("cpu_block_seconds", cpu), ("head_seconds", head))
     for key, column in columns:
         if column is not None and fields.has(key) and grid and len(column) != len(grid):
-            fields.note(key, f"has {len(column)} entries for {len(grid)} {points} points")
+            fields.note(
+                key,
+                f"has {counted(len(column), 'entry', 'entries')} for {counted(len(grid), f'{points} point')}",
+            )
     fields.close()
     return LatencyTable(grid, gpu, cpu, head)
 

@@ -12,6 +12,7 @@ from planner.core import columns, exact, infeasible
 from planner.core.assembly import Choice, build_plan, closed_form_proof
 from planner.core.baselines import LABELS, baselines
 from planner.core.catalogue import Catalogue
+from planner.core.counted import counted
 from planner.core.errors import BadDocument
 from planner.core.evolve import EvolveSettings, EvolveState, Generation, evolve
 from planner.core.forecast import Forecast, affordable_candidates, bursts, forecast, with_forecast
@@ -167,7 +168,7 @@ class _Search:
                 self.found.add(step.choices, step.seconds)
                 self.bound = step.bound_seconds
                 limit = columns.largest_replica(self.catalogue)
-                self.method = f"integer program over kinds, replicas of up to {limit} devices"
+                self.method = f"integer program over kinds, replicas of up to {counted(limit, 'device')}"
             yield self._step("columns", step.message, 0.1 + 0.1 * step.fraction)
 
     def _wants_generation(self) -> bool:
@@ -182,7 +183,7 @@ class _Search:
             if step.bound_seconds is not None and not self.allow_mixed:
                 self.bound = step.bound_seconds
                 limit = columns.enumerable_size(len(self.problem.devices))
-                self.method = f"column generation, replicas of up to {limit} devices"
+                self.method = f"column generation, replicas of up to {counted(limit, 'device')}"
             yield self._step("columns", step.message, 0.7)
 
     def _local_search(self, most_starts: int) -> Iterator[SearchStep]:

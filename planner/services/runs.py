@@ -15,6 +15,7 @@ from inventory.models import Device, LanguageModel
 from jobs import services as jobs
 from jobs.models import Job
 from planner import charts, events, from_inventory
+from planner.core.counted import counted
 from planner.core.problem import Problem
 from planner.models import PlanRun
 
@@ -101,8 +102,7 @@ def record_run(
 
 
 def run_name(problem: Problem) -> str:
-    count = len(problem.devices)
-    return f"{problem.model.name} on {count} device{'' if count == 1 else 's'}"[:200]
+    return f"{problem.model.name} on {counted(len(problem.devices), 'device')}"[:200]
 
 
 def job_id_of(run_id: int) -> int | None:

@@ -19,8 +19,8 @@ from inventory.services import serving_now
 from jobs import runner as jobs
 from jobs.core.errors import JobFailed, LeaseLost
 from jobs.progress import Progress
+from planner.core.counted import counted
 from planner.core.errors import BadDocument, NoFeasiblePlan
-from planner.core.explain import counted
 from planner.core.problem import Problem
 from planner.from_inventory import CannotPlan, cluster_of, standing_gaps
 from planner.models import PlanRun

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.core.explain import bytes_text, counted, load_sentence, seconds_text
+from planner.core.counted import counted
+from planner.core.explain import bytes_text, load_sentence, seconds_text
 from planner.core.margins import comparison, margins
 from planner.core.search import SearchSettings, find_plan
 from tests.planner.cluster import LAN, QWEN, device, model, paper_problem, problem, table, with_workload

@@ -33,9 +33,9 @@ def test_a_plan_that_asks_too_much_of_its_devices_is_told_where() -> None:
     )
     told = faults(replace(problem, devices=devices), plan)
     assert (
-        f"replicas[0].stages[0].gpu_blocks: needs {stage.gpu_bytes:.0f} bytes on {stage.device}" in told[-1]
+        f"replicas[0].stages[0].gpu_blocks: needs {stage.gpu_bytes:,.0f} bytes on {stage.device}" in told[-1]
     )
-    assert told[-1].endswith("which has 1000000 usable")
+    assert told[-1].endswith("which has 1,000,000 usable")
 
 
 def test_an_idle_device_must_be_one_of_the_cluster() -> None:

@@ -123,7 +123,7 @@ def test_simulate_refuses_a_plan_that_does_not_fit_the_memory(cluster_path: Path
     device["gpu_usable_bytes"] = used["gpu_bytes"] // 2
     status, text = run("simulate", saved(cluster_path, document), plan_path, "--json")
     assert status == 2
-    needs = f"replicas[0].stages[0].gpu_blocks: needs {used['gpu_bytes']:.0f} bytes on {used['device']}, which has"
+    needs = f"replicas[0].stages[0].gpu_blocks: needs {used['gpu_bytes']:,.0f} bytes on {used['device']}, which has"
     assert json.loads(text)["problems"][0].startswith(needs)
 
 

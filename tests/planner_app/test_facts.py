@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.charts.facts import baseline_note, comparison_rows, tile
+from planner.charts.facts import baseline_note, comparison_rows, refusal_facts, tile
+from planner.core.counted import counted
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,16 @@ def test_a_comparison_gives_each_number_its_unit() -> None:
     rows = comparison_rows(*sides)
     assert rows[0] == {"label": "Longest wait", "left": "47.1 s", "right": "1 min", "differs": True}
     assert rows[1] == {"label": "Requests at once", "left": "4", "right": "4", "differs": False}
+
+
+@pytest.mark.parametrize(
+    ("shortfall", "unit", "said"),
+    [(1, "replicas", "1 replica"), (2, "devices", "2 devices"), (1200, "devices", "1,200 devices")],
+)
+def test_what_is_missing_is_counted_in_words(shortfall: int, unit: str, said: str) -> None:
+    assert refusal_facts({"limit": "replicas", "shortfall": shortfall, "unit": unit})["missing"] == said
+
+
+def test_one_is_said_as_one_and_thousands_are_set_apart() -> None:
+    assert [counted(count, "block") for count in (0, 1, 12_345)] == ["0 blocks", "1 block", "12,345 blocks"]
+    assert [counted(count, "entry", "entries") for count in (1, 2)] == ["1 entry", "2 entries"]

@@ -126,7 +126,7 @@ def test_the_slower_direction_counts_and_a_hop_is_half_a_round_trip(
     assert (first["bytes_per_second"], first["latency_seconds"]) == (50e6, 0.002)
     assert document["links"]["default"]["bytes_per_second"] == 30e6
     assert second["latency_seconds"] == 0.0005
-    assert "The other 1 are assumed" in document["note"]
+    assert "like the median of those: 1 other." in document["note"]
 
 
 def test_equal_devices_share_a_kind(model: LanguageModel, devices: list[Device]) -> None:

@@ -233,6 +233,43 @@ def test_the_memory_sum_names_only_what_it_still_needs(
     assert "once this is set: devices." in text
 
 
+def test_a_file_with_one_fault_is_to_be_mended_in_one_place(
+    page: Client, small_cluster: dict[str, Any]
+) -> None:
+    small_cluster["model"]["block_bytes"] = -1
+    for told in ("Mend this place and", "Mend these 2 places and"):
+        upload = SimpleUploadedFile("lab.json", json.dumps(small_cluster).encode())
+        answer = page.post(reverse("planner:file"), {"cluster": upload, "method": "ga", "seed": 1})
+        assert answer.status_code == 422
+        assert told in answer.content.decode()
+        small_cluster["workload"]["requests"] = 0
+
+
+def test_a_plan_file_with_too_many_slots_is_refused_with_its_path(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = finished_run(small_cluster, operator)
+    plan = json.loads(json.dumps(run.plan))
+    plan["replicas"][0]["slots"] = 10**9
+    files = {
+        "cluster": SimpleUploadedFile("lab.json", json.dumps(run.cluster).encode()),
+        "plan": SimpleUploadedFile("plan.json", json.dumps(plan).encode()),
+    }
+    answer = page.post(reverse("planner:file"), files | {"method": "ga", "seed": 1})
+    assert answer.status_code == 422
+    assert "replicas[0].slots: 1000000000 is more than" in answer.content.decode()
+    assert PlanRun.objects.count() == 1
+
+
+def test_a_search_without_a_generation_yet_shows_dashes(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = services.start_run(small_cluster, "ga", 1, operator)
+    text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    assert "<dd data-run-generation>–</dd>" in text
+    assert "<dt>Different replicas evaluated</dt><dd data-run-evaluations>–</dd>" in text
+
+
 def test_what_if_shows_the_plan_for_other_inputs(
     page: Client, operator: User, small_cluster: dict[str, Any]
 ) -> None:
