@@ -142,6 +142,19 @@ def runs(operator: User, small_cluster: dict[str, Any]) -> list[PlanRun]:
     return [finished, second, waiting, refused]
 
 
+def test_a_rejected_form_takes_the_focus_to_what_is_wrong(
+    browser: Browser, web: str, operator: User, model: LanguageModel, devices: list[Device]
+) -> None:
+    page = logged_in(browser, web, operator).new_page()
+    page.goto(f"{web}/plans/new/")
+    page.fill("#id_context_tokens", "64")
+    page.click("text=Find the best plan")
+    expect(page.locator("#error-summary")).to_be_focused()
+    assert faults(page) == []
+    page.click("#error-summary a")
+    expect(page.locator("#id_context_tokens")).to_be_focused()
+
+
 def test_no_stage_of_a_large_plan_is_narrower_than_its_text(
     browser: Browser, web: str, operator: User
 ) -> None:
