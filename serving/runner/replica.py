@@ -119,19 +119,10 @@ async def start_process(fleet: Fleet, unit: Unit, name: str) -> None:
     started = await lifecycle.start(connection, command, api_key)
     await run_in_database(states.note_started, process, started)
     if not started.is_alive:
-        if process.kind == Kinds.MASTER:
-            await refuse_lost_workers(fleet, unit)
         raise await ended(fleet, unit, name)
     if process.kind == Kinds.WORKER:
         await worker_listens(fleet, unit, name)
     fleet.progress.end_step(key, f"process {process.pid}, port {process.port}")
-
-
-async def refuse_lost_workers(fleet: Fleet, unit: Unit) -> None:
-    """A master ends when it loses a worker, and only the worker's host can say why."""
-    for name in unit.workers:
-        if not is_running(unit.processes[name], await observe.observe(fleet.connection(unit.devices[name]))):
-            raise await ended(fleet, unit, name)
 
 
 async def preflight(fleet: Fleet, unit: Unit, name: str) -> None:
@@ -173,8 +164,16 @@ def is_running(process: ManagedProcess, seen: Observation) -> bool:
 
 
 async def ended(fleet: Fleet, unit: Unit, name: str) -> JobFailed:
-    """The error for a process that ended by itself, with what its log says; the log's end is kept."""
+    """The error for a process that ended by itself, with what its log says; the log's end is kept.
+
+    A master ends when it loses a worker, and only the worker's host can say why: a lost one is raised instead.
+    """
     process = unit.processes[name]
+    if process.kind == Kinds.MASTER:
+        for worker in unit.workers:
+            seen = await observe.observe(fleet.connection(unit.devices[worker]))
+            if not is_running(unit.processes[worker], seen):
+                raise await ended(fleet, unit, worker)
     log = await observe.log_tail(fleet.connection(unit.devices[name]), f"{process.run_folder}/{LOG_FILE}")
     reason = startup.explain(log)
     last_lines = "\n".join(log.splitlines()[-KEPT_LOG_LINES:])

@@ -105,6 +105,7 @@ def key_of(laboratory: Laboratory, step: str) -> str:
     ("step", "state", "lost", "silently"),
     [
         ("worker", None, "box-2", False),
+        ("worker", "done", "box-2", False),
         ("load", "running", "box-1", False),
         ("load", "running", "box-2", True),
     ],
