@@ -14,6 +14,7 @@ from django.utils.text import capfirst
 from inventory.core.quantities import seconds_text, significant
 from inventory.models import NOISY_RESIDUAL, Device, LanguageModel, Profile
 from planner.charts import stage_rows
+from serving.charts import tones
 from serving.models import Deployment, Launch, Replica, RequestSample, TrafficSample
 from serving.services.drift import drifts
 
@@ -21,24 +22,6 @@ WINDOW = timedelta(minutes=15)
 FRESH = timedelta(seconds=10)
 STALE = timedelta(seconds=15)  # an idle gateway writes its numbers every 10 s
 ABSENT = "–"
-
-REPLICA_TONES = {
-    Replica.States.READY: "ok",
-    Replica.States.WAITING: "calm",
-    Replica.States.STARTING: "busy",
-    Replica.States.LOADING: "busy",
-    Replica.States.DRAINING: "warn",
-    Replica.States.FAILED: "danger",
-    Replica.States.STOPPED: "calm",
-}
-DEPLOYMENT_TONES = {
-    Deployment.States.RUNNING: "ok",
-    Deployment.States.STARTING: "busy",
-    Deployment.States.STOPPING: "busy",
-    Deployment.States.DEGRADED: "warn",
-    Deployment.States.FAILED: "danger",
-    Deployment.States.STOPPED: "calm",
-}
 
 
 @dataclass(frozen=True)
@@ -88,7 +71,7 @@ def page() -> dict[str, Any]:
         "next_step": step,
         "steps": steps(deployment),
         "deployment": deployment,
-        "deployment_tone": DEPLOYMENT_TONES[Deployment.States(deployment.state)] if deployment else "",
+        "deployment_tone": tones.DEPLOYMENT[Deployment.States(deployment.state)] if deployment else "",
         "rows": deployment_rows(deployment) if deployment else [],
         **live(),
     }
@@ -118,7 +101,7 @@ def deployment_rows(deployment: Deployment) -> list[dict[str, Any]]:
     for index, row in enumerate(rows):
         if index in replicas:
             state = Replica.States(replicas[index].state)
-            row["state"] = {"tone": REPLICA_TONES[state], "label": state.label, "icon": ""}
+            row["state"] = {"tone": tones.REPLICA[state], "label": state.label, "icon": ""}
     return rows
 
 

@@ -228,31 +228,24 @@ async def call(
     timeout_seconds: float = 30.0,
 ) -> Any:
     """One JSON call; the parsed answer, or one of the errors."""
-    exchange = None
     try:
-        async with asyncio.timeout(timeout_seconds):
-            exchange = await _send(target, method, path, body, timeout_seconds)
-            await exchange.until_headers()
-            answer = await exchange.read_all()
-    except TimeoutError:
-        raise TooSlow(f"{path}: no answer within {timeout_seconds:g} s") from None
-    finally:
-        if exchange is not None:
-            exchange.close()
-    if exchange.status != 200:
-        raise _declined(exchange.status, answer)
-    try:
-        return json.loads(answer)
+        return json.loads(await _whole(target, method, path, body, timeout_seconds))
     except ValueError as error:
         raise ConnectionLost(f"{path}: the replica's answer is not JSON") from error
 
 
 async def download(target: Target, path: str, timeout_seconds: float) -> bytes:
     """The bytes of a file that a replica serves."""
+    return await _whole(target, "GET", path, None, timeout_seconds)
+
+
+async def _whole(
+    target: Target, method: str, path: str, body: Mapping[str, Any] | None, timeout_seconds: float
+) -> bytes:
     exchange = None
     try:
         async with asyncio.timeout(timeout_seconds):
-            exchange = await _send(target, "GET", path, None, timeout_seconds)
+            exchange = await _send(target, method, path, body, timeout_seconds)
             await exchange.until_headers()
             content = await exchange.read_all()
     except TimeoutError:
