@@ -14,11 +14,15 @@ from django.conf import settings
 from django.test import Client
 from hypothesis import HealthCheck
 from hypothesis import settings as property_settings
+from playwright.sync_api import Browser, sync_playwright
 
 from accounts import vault
 from accounts.core.roles import Role
 from accounts.models import User
 from e2llm_web import embedded_redis
+from inventory import remote
+from inventory.models import SshIdentity
+from tests.lab.sshd_host import MakeHost, SshdHost
 
 # No deadline: a loaded machine is no failure of the code.
 property_settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -77,6 +81,17 @@ def chromium() -> str:
     require("Chromium", found, "apt install chromium")
     assert found is not None
     return found
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with pytest.MonkeyPatch.context() as patch:
+        # Playwright's own event loop lives in this thread; Django would take its calls for ones from async code.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        with sync_playwright() as playwright:
+            started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            yield started
+            started.close()
 
 
 @pytest.fixture(scope="session")
@@ -157,3 +172,24 @@ def viewer_client(viewer: User) -> Client:
     client = Client()
     client.force_login(viewer)
     return client
+
+
+@pytest.fixture
+def identity(transactional_db: None) -> SshIdentity:
+    return remote.create_identity("lab")
+
+
+@pytest.fixture
+def make_host(sshd: Path, tmp_path: Path, identity: SshIdentity) -> Iterator[MakeHost]:
+    """Starts real sshd hosts, each on a loopback address of its own."""
+    hosts: list[SshdHost] = []
+
+    def make(**options: str) -> SshdHost:
+        host = SshdHost(sshd, tmp_path / f"host{len(hosts)}", f"127.0.0.{31 + len(hosts)}", **options)
+        host.start(identity.public_key)
+        hosts.append(host)
+        return host
+
+    yield make
+    for host in hosts:
+        host.stop()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
-from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize
 from pytest_django.live_server_helper import LiveServer
 
 from accounts import services
@@ -49,17 +48,6 @@ PAGES = [
 # Of the test's own server: it has no sockets, and one page is meant to be missing.
 EXPECTED_COMPLAINTS = ("WebSocket connection to", "status of 404")
 SLOW_LINK, FAST_LINK = 11.75e6, 115e6
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with pytest.MonkeyPatch.context() as patch:
-        # Playwright's own event loop lives in this thread; Django would take its calls for ones from async code.
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        with sync_playwright() as playwright:
-            started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            yield started
-            started.close()
 
 
 @pytest.fixture

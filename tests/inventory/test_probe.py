@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,30 +16,9 @@ from inventory.models import Device, SshIdentity
 from inventory.probe import Probed, free_port, missing, probe
 from jobs.core.errors import JobFailed
 from tests.inventory.conftest import MakeProgress
-from tests.lab.sshd_host import SshdHost
+from tests.lab.sshd_host import MakeHost, SshdHost
 
 pytestmark = pytest.mark.django_db(transaction=True)
-MakeHost = Callable[..., SshdHost]
-
-
-@pytest.fixture
-def identity(transactional_db: None) -> SshIdentity:
-    return remote.create_identity("lab")
-
-
-@pytest.fixture
-def make_host(sshd: Path, tmp_path: Path, identity: SshIdentity) -> Iterator[MakeHost]:
-    hosts: list[SshdHost] = []
-
-    def make(**options: str) -> SshdHost:
-        host = SshdHost(sshd, tmp_path / f"host{len(hosts)}", f"127.0.0.{41 + len(hosts)}", **options)
-        host.start(identity.public_key)
-        hosts.append(host)
-        return host
-
-    yield make
-    for host in hosts:
-        host.stop()
 
 
 def device_on(host: SshdHost, identity: SshIdentity) -> Device:

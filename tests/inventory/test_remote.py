@@ -1,12 +1,11 @@
 import asyncio
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from inventory import remote
 from inventory.models import Device, SshIdentity
-from tests.lab.sshd_host import SshdHost
+from tests.lab.sshd_host import MakeHost, SshdHost
 
 NASTY = [
     "a'b",
@@ -22,27 +21,6 @@ NASTY = [
 ]
 
 pytestmark = pytest.mark.django_db(transaction=True)
-MakeHost = Callable[..., SshdHost]
-
-
-@pytest.fixture
-def identity(transactional_db: None) -> SshIdentity:
-    return remote.create_identity("lab")
-
-
-@pytest.fixture
-def make_host(sshd: Path, tmp_path: Path, identity: SshIdentity) -> Iterator[MakeHost]:
-    hosts: list[SshdHost] = []
-
-    def make(**options: str) -> SshdHost:
-        host = SshdHost(sshd, tmp_path / f"host{len(hosts)}", f"127.0.0.{31 + len(hosts)}", **options)
-        host.start(identity.public_key)
-        hosts.append(host)
-        return host
-
-    yield make
-    for host in hosts:
-        host.stop()
 
 
 def device_on(host: SshdHost, identity: SshIdentity) -> Device:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,6 +104,9 @@ class SshdHost:
                     return
             time.sleep(0.02)
         raise AssertionError(f"sshd did not listen on {self.address}:{self.port}")
+
+
+MakeHost = Callable[..., SshdHost]
 
 
 def free_port(address: str) -> int:

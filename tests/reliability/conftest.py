@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,28 +22,6 @@ from tests.planner_app.conftest import site_environment, worker
 from tests.serving.conftest import Laboratory, laboratory, llama_facts, model_bytes
 
 __all__ = ["laboratory", "llama_facts", "make_progress", "model_bytes", "site_environment", "worker"]
-
-MakeHost = Callable[..., SshdHost]
-
-
-@pytest.fixture
-def identity(transactional_db: None) -> SshIdentity:
-    return remote.create_identity("lab")
-
-
-@pytest.fixture
-def make_host(sshd: Path, tmp_path: Path, identity: SshIdentity) -> Iterator[MakeHost]:
-    hosts: list[SshdHost] = []
-
-    def make(**options: str) -> SshdHost:
-        host = SshdHost(sshd, tmp_path / f"host{len(hosts)}", f"127.0.0.{61 + len(hosts)}", **options)
-        host.start(identity.public_key)
-        hosts.append(host)
-        return host
-
-    yield make
-    for host in hosts:
-        host.stop()
 
 
 @pytest.fixture

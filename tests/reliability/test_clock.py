@@ -14,7 +14,8 @@ from inventory.models import Device, SshIdentity
 from jobs import services
 from jobs.models import Job, State
 from tests.inventory.conftest import MakeProgress
-from tests.reliability.conftest import MakeHost, device_on
+from tests.lab.sshd_host import MakeHost
+from tests.reliability.conftest import device_on
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DAY = timedelta(days=1)

@@ -20,7 +20,8 @@ from tests.inventory.test_remote import NASTY
 from tests.inventory.tiny_models import Tiny
 from tests.lab.network import Network
 from tests.lab.slow_relay import slow_relay
-from tests.reliability.conftest import MakeHost, device_on
+from tests.lab.sshd_host import MakeHost
+from tests.reliability.conftest import device_on
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

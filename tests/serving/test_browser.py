@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.test import Client
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request
 from pytest_django.live_server_helper import LiveServer
 
 from accounts.models import User
@@ -42,16 +41,6 @@ SHOW_MARKDOWN = """async (text) => {
   await new Promise((resolve) => setTimeout(resolve, 300));
   return box.innerHTML;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        with sync_playwright() as playwright:
-            started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            yield started
-            started.close()
 
 
 @pytest.fixture

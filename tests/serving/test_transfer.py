@@ -26,11 +26,6 @@ KEY = 'se"cr\\et'
 
 
 @pytest.fixture
-def identity(transactional_db: None) -> SshIdentity:
-    return remote.create_identity("lab")
-
-
-@pytest.fixture
 def host(sshd: Path, tmp_path: Path, identity: SshIdentity) -> Iterator[SshdHost]:
     one = SshdHost(sshd, tmp_path / "host", "127.0.0.81")
     one.start(identity.public_key)
