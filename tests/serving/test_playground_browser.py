@@ -13,11 +13,10 @@ from accounts.models import User
 from serving.core.openai import chat_request
 from serving.models import Conversation, Deployment
 from tests.e2llm_web.test_accessibility import faults, open_page
-from tests.serving.test_browser import browser
 from tests.serving.test_pages import deployment
 from tests.serving.test_playground import CHAT
 
-__all__ = ["browser", "deployment"]
+__all__ = ["deployment"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
