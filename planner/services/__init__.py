@@ -1,7 +1,7 @@
 """Plan runs, what a fleet could hold, and what would be if."""
 
 from planner.services.feasibility import Feasibility, feasibility
-from planner.services.files import import_run, plan_for, read_document
+from planner.services.files import import_run, plan_for, read_document, read_problem
 from planner.services.measurements import Imported, import_measurements
 from planner.services.runs import (
     EXAMPLES,
@@ -39,6 +39,7 @@ __all__ = [
     "plan_inventory",
     "points_of",
     "read_document",
+    "read_problem",
     "record_run",
     "run_snapshot",
     "start_run",

@@ -16,6 +16,7 @@ from planner.core.errors import BadDocument
 from planner.core.fitting import faults
 from planner.core.plan import Plan
 from planner.core.problem import Problem
+from planner.core.search import with_seed
 from planner.models import PlanRun
 from planner.services.runs import TASK, record_run, run_name
 
@@ -35,6 +36,12 @@ def read_document(path: Path) -> Any:
     if size_bytes > LARGEST_FILE_BYTES:
         raise BadDocument([f"{path}: is larger than {LARGEST_FILE_BYTES // 2**20} MiB"])
     return document
+
+
+def read_problem(path: Path, seed: int | None) -> Problem:
+    """The problem in a cluster file, with another seed where one is given; BadDocument says what is wrong."""
+    problem = Problem.from_dict(read_document(path))
+    return problem if seed is None else with_seed(problem, seed)
 
 
 def plan_for(problem: Problem, document: Any) -> Plan:

@@ -14,7 +14,7 @@ from planner.core.errors import BadDocument, NoFeasiblePlan
 from planner.core.objective import OBJECTIVES, WAIT
 from planner.core.plan import Plan
 from planner.core.problem import Problem
-from planner.core.search import METHODS, SearchSettings, search, with_seed
+from planner.core.search import METHODS, SearchSettings, search
 
 BAD_INPUT, NO_PLAN = 2, 3
 
@@ -32,9 +32,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            problem = Problem.from_dict(services.read_document(options["cluster"]))
-            if options["seed"] is not None:
-                problem = with_seed(problem, options["seed"])
+            problem = services.read_problem(options["cluster"], options["seed"])
             plan = self.search(problem, SearchSettings(options["method"], options["objective"]))
         except BadDocument as error:
             self.give_up(error.to_dict(), error.problems, BAD_INPUT, options["json"])

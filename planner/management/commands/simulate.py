@@ -13,8 +13,6 @@ from django.core.management.base import BaseCommand
 from inventory.core.quantities import rate_text, seconds_text
 from planner import services
 from planner.core.errors import BadDocument
-from planner.core.problem import Problem
-from planner.core.search import with_seed
 from planner.core.servers import servers
 from planner.core.simulate import LATE, ROUTERS, Simulation, sample, simulate
 
@@ -36,9 +34,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            problem = Problem.from_dict(services.read_document(options["cluster"]))
-            if options["seed"] is not None:
-                problem = with_seed(problem, options["seed"])
+            problem = services.read_problem(options["cluster"], options["seed"])
             plan = services.plan_for(problem, services.read_document(options["plan"]))
             requests = problem.workload.requests if options["requests"] is None else options["requests"]
             if not 1 <= requests <= MOST_REQUESTS:
