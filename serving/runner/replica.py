@@ -22,6 +22,7 @@ from serving.runner.fleet import Fleet, process_key, run_in_database
 WORKER_UP_SECONDS = 30.0
 LOOK_SECONDS = 0.3
 KEPT_LOG_LINES = 60
+SOON_SECONDS = 20.0
 
 Kinds, States = ManagedProcess.Kinds, ManagedProcess.States
 
@@ -163,6 +164,10 @@ def is_running(process: ManagedProcess, seen: Observation) -> bool:
     return seen.find(process.marker, process.pid, process.start_ticks, process.boot_id) is not None
 
 
+class EndedWithoutCause(JobFailed):
+    """A process ended soon after its start and its log does not say why: another try may tell."""
+
+
 async def ended(fleet: Fleet, unit: Unit, name: str) -> JobFailed:
     """The error for a process that ended by itself, with what its log says; the log's end is kept.
 
@@ -178,7 +183,9 @@ async def ended(fleet: Fleet, unit: Unit, name: str) -> JobFailed:
     reason = startup.explain(log)
     last_lines = "\n".join(log.splitlines()[-KEPT_LOG_LINES:])
     await run_in_database(states.note_ended, process, States.EXITED, f"{reason}\n\n{last_lines}")
-    return JobFailed(f"{name}: {process.get_kind_display()} ended: {reason}")
+    said_nothing = startup.lacks_cause(log) and states.age_seconds(process) < SOON_SECONDS
+    kind = EndedWithoutCause if said_nothing else JobFailed
+    return kind(f"{name}: {process.get_kind_display()} ended: {reason}")
 
 
 async def stop_processes(fleet: Fleet, processes: list[ManagedProcess]) -> list[ManagedProcess]:

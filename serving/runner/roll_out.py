@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from asgiref.sync import async_to_sync
 
@@ -129,29 +130,43 @@ def refuse_without_memory(fleet: Fleet, unit: Unit) -> None:
             )
 
 
-async def start_replica(fleet: Fleet, unit: Unit) -> None:
-    """Workers, then the master, then the checks; the current checklist line shows what failed."""
-    current = process_key(unit.replica, unit.master)
+@contextmanager
+def failing(fleet: Fleet, key: str) -> Iterator[None]:
+    """The checklist line that shows a failure inside."""
     try:
-        await together(start_worker(fleet, unit, name) for name in unit.workers)
-        await units.start_process(fleet, unit, unit.master_name)
-        current = load_key(unit.replica)
-        await run_in_database(states.set_replica, unit.replica, Replica.States.LOADING)
-        await readiness.wait_until_loaded(fleet, unit)
-        current = check_key(unit.replica)
-        await readiness.check_plan_in_force(fleet, unit)
+        yield
     except EXPECTED_FAILURES as error:
-        fleet.progress.fail_step(current, str(error))
+        fleet.progress.fail_step(key, str(error))
         raise
+
+
+async def start_replica(fleet: Fleet, unit: Unit) -> None:
+    """Workers, then the master, then the checks."""
+    await together(start_process(fleet, unit, name) for name in unit.workers)
+    await load_master(fleet, unit)
+    with failing(fleet, check_key(unit.replica)):
+        await readiness.check_plan_in_force(fleet, unit)
     await run_in_database(states.set_replica, unit.replica, Replica.States.READY)
 
 
-async def start_worker(fleet: Fleet, unit: Unit, name: str) -> None:
-    try:
+async def load_master(fleet: Fleet, unit: Unit) -> None:
+    """Start the master and wait for its weights; again when it ended at once and its log was lost with it."""
+    for last_try in (False, False, True):
+        try:
+            await start_process(fleet, unit, unit.master_name)
+            await run_in_database(states.set_replica, unit.replica, Replica.States.LOADING)
+            with failing(fleet, load_key(unit.replica)):
+                await readiness.wait_until_loaded(fleet, unit)
+            return
+        except units.EndedWithoutCause as error:
+            if last_try:
+                raise
+            fleet.progress.log(f"{error} It is started again.")
+
+
+async def start_process(fleet: Fleet, unit: Unit, name: str) -> None:
+    with failing(fleet, process_key(unit.replica, unit.processes[name])):
         await units.start_process(fleet, unit, name)
-    except EXPECTED_FAILURES as error:
-        fleet.progress.fail_step(process_key(unit.replica, unit.processes[name]), str(error))
-        raise
 
 
 def take_down(

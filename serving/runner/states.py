@@ -52,7 +52,16 @@ def note_argv(process: ManagedProcess, command: ProcessCommand) -> None:
 def note_started(process: ManagedProcess, started: Started) -> None:
     process.pid, process.start_ticks, process.boot_id = started.pid, started.start_ticks, started.boot_id
     process.state, process.started_at = ManagedProcess.States.STARTED, timezone.now()
-    process.save(update_fields=["pid", "start_ticks", "boot_id", "state", "started_at"])
+    process.exit_reason, process.ended_at = "", None
+    process.save(
+        update_fields=["pid", "start_ticks", "boot_id", "state", "started_at", "exit_reason", "ended_at"]
+    )
+
+
+def age_seconds(process: ManagedProcess) -> float:
+    """Since its start on the host."""
+    assert process.started_at is not None, "started"
+    return (timezone.now() - process.started_at).total_seconds()
 
 
 def note_ended(process: ManagedProcess, state: ManagedProcess.States, reason: str = "") -> None:

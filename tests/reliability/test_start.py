@@ -96,6 +96,26 @@ def test_program_for_another_processor_is_named(laboratory: Laboratory, tmp_path
     failed(laboratory.deploy(laboratory.single()), "box-3", "needs a newer processor")
 
 
+def losing_its_log(path: Path, times: int, program: str) -> str:
+    """A llama-server whose first starts end with no word in the log, as a busy machine's sometimes do."""
+    return (
+        f"#!/bin/sh\necho once >>'{path}.starts'\n"
+        f"[ $(wc -l <'{path}.starts') -le {times} ] && exit 1\nexec '{program}' \"$@\"\n"
+    )
+
+
+@pytest.mark.parametrize(("times", "state"), [(2, "running"), (3, "failed")])
+def test_server_that_ends_without_a_word_is_started_again_but_not_for_ever(
+    times: int, state: str, laboratory: Laboratory, tmp_path: Path
+) -> None:
+    device, program = laboratory.devices["box-3"], tmp_path / "llama-server"
+    with_program(device, program, losing_its_log(program, times, device.llama["server_path"]))
+    deployment = laboratory.deploy(laboratory.single())
+    assert deployment.state == state, deployment.state_reason
+    assert len(Path(f"{program}.starts").read_text().splitlines()) == 3
+    assert ("without a word" in deployment.state_reason) == (state == "failed")
+
+
 def test_another_build_on_one_device_is_refused_with_both_versions(laboratory: Laboratory) -> None:
     device = laboratory.devices["box-2"]
     device.llama = device.llama | {"rpc_protocol": "4.0.0"}

@@ -8,7 +8,7 @@ import pytest
 
 from serving.core.backoff import is_due
 from serving.core.beside import fits_beside
-from serving.core.startup import explain, load_deadline_seconds
+from serving.core.startup import explain, lacks_cause, load_deadline_seconds
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,13 @@ def test_unknown_failure_shows_the_last_words() -> None:
     assert "b / c / d. None is a complaint" in explain("a\nb\nc\nd\n")
     assert explain("a\nb\nerror: no\n").endswith("a / b / error: no")
     assert "without a word" in explain("")
+
+
+def test_log_that_was_lost_lacks_a_cause() -> None:
+    assert lacks_cause("")
+    assert lacks_cause("0.00.002.438 I cmn  common_param: verbosity = 3\n")
+    assert not lacks_cause("0.02 E srv start: couldn't bind HTTP server socket\n")
+    assert not lacks_cause("error: no\n")
 
 
 def test_deadline_of_a_load_grows_with_the_bytes_and_the_slowness_of_the_link() -> None:
