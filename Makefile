@@ -18,3 +18,5 @@ format:
 lock:  ## after a change of dependencies in pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
 		--group test --group check pyproject.toml --output-file requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
+		--constraints requirements.lock --group clients --output-file requirements-clients.lock

@@ -25,8 +25,8 @@ TOP_LEVEL = {
         "manage.py",
         "run",
     ),
-    *("requirements.lock", "requirements-demo.lock", ".gitignore", ".pre-commit-config.yaml", ".ci", "docs"),
-    *("benchmarks", "templates", "static", "tests", *APPS),
+    *("requirements.lock", "requirements-clients.lock", "requirements-demo.lock", ".gitignore"),
+    *(".pre-commit-config.yaml", ".ci", "docs", "benchmarks", "templates", "static", "tests", *APPS),
 }
 
 
