@@ -1,5 +1,7 @@
 """What runs: deployments, their processes on the hosts, and the requests they served."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from django.conf import settings
@@ -10,8 +12,7 @@ from accounts.vault import EncryptedTextField
 from inventory.models import Device, LanguageModel
 from jobs.models import Job
 from planner.models import PlanRun
-
-FEWEST_TOKENS = 16  # the time of a shorter prompt is mostly that of what surrounds it
+from serving.core import tally
 
 
 class Deployment(models.Model):
@@ -218,11 +219,21 @@ class RequestSample(models.Model):
         null=True, help_text="prompt processing, on the prefill replica or where the answer was made"
     )
     handover_seconds = models.FloatField(null=True, help_text="save, move and restore")
+    save_seconds = models.FloatField(null=True, help_text="prefill replica writes its slot to a file")
+    move_seconds = models.FloatField(null=True, help_text="file from host to host")
+    restore_seconds = models.FloatField(null=True, help_text="decode replica reads the file")
+    retry_reason = models.CharField(
+        max_length=300, blank=True, help_text="why a first replica failed, when another one then answered"
+    )
     first_token_seconds = models.FloatField(null=True, help_text="received to first token: TTFT")
     total_seconds = models.FloatField(help_text="received to last byte")
 
     class Meta:
         ordering = ["-received_at"]
+        indexes = [
+            models.Index(fields=["deployment", "received_at"], name="requests_of_a_deployment"),
+            models.Index(fields=["outcome", "received_at"], name="requests_by_outcome"),
+        ]
 
     @property
     def prefilled_by_id(self) -> int | None:
@@ -230,9 +241,7 @@ class RequestSample(models.Model):
         return self.decode_replica_id if self.prefill_replica_id is None else self.prefill_replica_id
 
     def prefill_rate(self) -> float | None:
-        """Prompt tokens computed per second; of a few tokens the time says nothing."""
-        tokens = self.prefilled_tokens or 0
-        return tokens / self.prefill_seconds if self.prefill_seconds and tokens > FEWEST_TOKENS else None
+        return tally.prompt_rate(self.prefilled_tokens, self.prefill_seconds)
 
     def decode_seconds(self) -> float | None:
         if self.first_token_seconds is None:
@@ -240,11 +249,47 @@ class RequestSample(models.Model):
         return self.total_seconds - self.first_token_seconds
 
     def tokens_per_second(self) -> float | None:
-        """Decode rate of this request: tokens after the first, over the time they took."""
-        decode = self.decode_seconds()
-        if not decode or self.output_tokens is None or self.output_tokens < 2:
-            return None
-        return (self.output_tokens - 1) / decode
+        return tally.answer_rate(self.output_tokens, self.first_token_seconds, self.total_seconds)
+
+
+class RequestText(models.Model):
+    """What was asked and answered; kept only while an admin has switched that on."""
+
+    sample = models.OneToOneField(
+        RequestSample, on_delete=models.CASCADE, related_name="text", to_field="request_id"
+    )
+    prompt = EncryptedTextField(help_text="JSON of the messages, or the prompt")
+    kept_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+
+class Retention(models.Model):
+    """How long the site keeps what it saw; one row. Nothing of what people wrote is kept unless it says so."""
+
+    request_days = models.PositiveSmallIntegerField(default=90, help_text="timelines of single requests")
+    traffic_days = models.PositiveSmallIntegerField(default=7, help_text="figures behind the charts")
+    job_days = models.PositiveSmallIntegerField(default=90, help_text="jobs that have ended, with their logs")
+    keeps_prompts = models.BooleanField(default=False, help_text="whether the gateway keeps what was asked")
+    prompt_days = models.PositiveSmallIntegerField(default=1, help_text="what was asked")
+
+    @classmethod
+    def current(cls) -> Retention:
+        return cls.objects.first() or cls()
+
+
+class RequestRollUp(models.Model):
+    """Requests of five minutes that took the same way, added up, so that a week is quick to draw."""
+
+    at = models.DateTimeField(db_index=True, help_text="start of the five minutes")
+    prefill_replica = models.ForeignKey(Replica, null=True, on_delete=models.SET_NULL, related_name="+")
+    decode_replica = models.ForeignKey(Replica, null=True, on_delete=models.SET_NULL, related_name="+")
+    tally = models.JSONField(help_text="Tally.to_dict")
+
+
+class RollUpMark(models.Model):
+    """How far requests were added up; one row."""
+
+    rolled_up = models.BigIntegerField(default=0, help_text="requests up to this id are in the roll-ups")
+    seen = models.BigIntegerField(default=0, help_text="highest id at the last look")
 
 
 class TrafficSample(models.Model):

@@ -58,6 +58,10 @@ class Ticket:
     prompt_tokens: int = 0
     refused: frozenset[int] = frozenset()
     is_fresh: bool = True  # it has not been bound yet
+    only: int | None = None  # the replica that has to answer
+
+    def may_take(self, replica: int) -> bool:
+        return replica not in self.refused and (self.phase == "prefill" or self.only in (None, replica))
 
 
 @dataclass(frozen=True)
@@ -353,7 +357,7 @@ class Balancer:
 
     def _bind_one(self, phase: Phase, pool: list[Backend], now: float) -> Lease | None:
         for ticket in self._in_turn(phase):
-            candidates = [backend for backend in pool if backend.replica not in ticket.refused]
+            candidates = [backend for backend in pool if ticket.may_take(backend.replica)]
             if candidates:
                 backend, slot = self._choose(ticket, candidates)
                 lease = Lease(ticket, backend.replica, slot, now, now + self.lease_seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -28,6 +29,7 @@ from serving.gateway.prompt import tokens_of
 from serving.gateway.timeline import Outcomes, Timeline
 
 CLIENT_CLOSED = 499
+KEPT_CHARACTERS = 100_000
 Handler = Callable[[Gateway, Client], Awaitable[None]]
 Reader = Callable[[dict[str, Any], int], Generation]
 
@@ -175,13 +177,33 @@ async def answered(
 async def run(
     gateway: Gateway, client: Client, caller: Caller, timeline: Timeline, request: Generation
 ) -> None:
-    route = gateway.routes.find(request.model)
+    replica = chosen_replica(client, caller)
+    route = gateway.routes.find(request.model) if replica is None else gateway.routes.of_replica(replica)
     timeline.deployment, timeline.is_stream = route.deployment, request.streams
-    call = Call(gateway, route, client, caller, request, timeline)
+    if gateway.keeps_prompts:
+        timeline.prompt = prompt_text(request)
+    call = Call(gateway, route, client, caller, request, timeline, replica)
     if request.choices > 1:
         await run_choices(call)
     else:
         await Run(call, answer_for(client, timeline, request)).run()
+
+
+def chosen_replica(client: Client, caller: Caller) -> int | None:
+    """The replica that our own pages ask for; a key of a client leaves it to the balancer."""
+    text = client.header(b"x-e2llm-replica")
+    if not text:
+        return None
+    if caller.key_id is not None:
+        raise ApiError(403, "replica_not_yours_to_choose", "only the playground may choose the replica")
+    if not text.isascii() or not text.isdigit():
+        raise ApiError(400, "invalid_replica", f"{text[:40]!r} is no number of a replica")
+    return int(text)
+
+
+def prompt_text(request: Generation) -> str:
+    asked = request.body.get("messages", request.body.get("prompt"))
+    return json.dumps(asked, ensure_ascii=False)[:KEPT_CHARACTERS]
 
 
 def read_request(body: bytes, read: Reader) -> Generation:

@@ -64,6 +64,7 @@ class Gateway:
         self.metrics = Metrics()
         self.output_tokens = 0
         self.is_draining = False
+        self.keeps_prompts = False
         self.clients: set[Client] = set()
 
     def ended(self, timeline: Timeline) -> None:

@@ -36,6 +36,7 @@ class Call:
     caller: Caller
     request: Generation
     timeline: Timeline
+    replica: int | None = None  # the one that has to answer; None leaves it to the balancer
 
 
 class Run:
@@ -47,9 +48,8 @@ class Run:
         self.gateway, self.route, self.timeline = call.gateway, call.route, call.timeline
         self.limits = call.gateway.limits
         self.clock = call.gateway.clock
-        self.ticket = Ticket(
-            self.timeline.request_id, call.caller.key, self.timeline.received, affinity=conversation(call)
-        )
+        self.ticket = Ticket(self.timeline.request_id, call.caller.key, self.timeline.received)
+        self.ticket.affinity, self.ticket.only = conversation(call), call.replica
         self.prompt = Prompt(0, (), 0)
         self.files: list[tuple[Endpoint, str]] = []
 
@@ -89,6 +89,8 @@ class Run:
             await self._decode(await self._lease())
 
     def _start_over(self, lease: Lease, error: upstream.UpstreamError) -> None:
+        failed = self.timeline.decode.label if self.timeline.decode else "a replica"
+        self.timeline.retry_reason = f"{failed} failed: {error}"
         if self.timeline.handover is not None:
             self.timeline.handover.fall_back(f"the decode replica failed: {error}")
         self.timeline.first_token = None
@@ -214,7 +216,8 @@ class Run:
     def _may_retry(self, error: upstream.UpstreamError) -> bool:
         """Only while the client has seen nothing, only elsewhere, and not what may have crashed a replica."""
         has_others = bool(self.route.balancer.backends.keys() - self.ticket.refused - {self._decoder()})
-        if self.call.client.has_started or not has_others or not self.gateway.retries.take():
+        is_bound = self.call.client.has_started or self.call.replica is not None
+        if is_bound or not has_others or not self.gateway.retries.take():
             return False
         if isinstance(error, upstream.ConnectionLost):
             return self.timeline.first_token is not None

@@ -87,6 +87,19 @@ class Routes:
             )
         return named[-1]
 
+    def of_replica(self, replica: int) -> Route:
+        """The deployment whose replica this is, while it can answer whole requests."""
+        for route in self.by_deployment.values():
+            backend = route.balancer.backends.get(replica)
+            if backend is not None and backend.takes(self.clock()):
+                if backend.role == "prefill" and route.balancer.handover:
+                    label = route.endpoints[replica].label
+                    raise ApiError(
+                        400, "replica_only_prefills", f"{label} computes prompts and gives no answers"
+                    )
+                return route
+        raise ApiError(503, "no_replica_ready", "the chosen replica is not in service")
+
     def apply(self, wanted: list[Wanted]) -> None:
         for one in wanted:
             self._apply_one(one)

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from serving import events
 from serving.gateway.routes import Route, Routes
-from serving.gateway.timeline import Timeline
-from serving.models import RequestSample, TrafficSample
+from serving.gateway.timeline import Timeline, storable
+from serving.models import RequestSample, RequestText, TrafficSample
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +88,17 @@ class Recorder:
 
 
 def write(ended: Iterable[Timeline], traffic: Iterable[TrafficSample]) -> None:
+    ended = list(ended)
     rows = [timeline.row() for timeline in ended]
+    texts = [
+        RequestText(sample_id=timeline.request_id, prompt=storable(timeline.prompt, len(timeline.prompt)))
+        for timeline in ended
+        if timeline.prompt
+    ]
     try:
         with transaction.atomic():
             RequestSample.objects.bulk_create(rows, ignore_conflicts=True)
+            RequestText.objects.bulk_create(texts, ignore_conflicts=True)
     except IntegrityError:
         for row in rows:
             write_one(row)

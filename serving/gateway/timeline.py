@@ -28,6 +28,8 @@ class Timeline:
     error: str = ""
     bound: float | None = None
     second_wait_seconds: float = 0.0
+    retry_reason: str = ""
+    prompt: str = ""  # only while an admin has it kept
     first_token: float | None = None
     ended: float | None = None
     prefill: Endpoint | None = None
@@ -63,8 +65,10 @@ class Timeline:
         """Save, move and restore."""
         if self.handover is None or Step.SAVE not in self.handover.ended_at:
             return None
-        steps = [self.handover.seconds(step) for step in (Step.SAVE, Step.MOVE, Step.RESTORE)]
-        return sum(seconds or 0.0 for seconds in steps)
+        return sum(self._step_seconds(step) or 0.0 for step in (Step.SAVE, Step.MOVE, Step.RESTORE))
+
+    def _step_seconds(self, step: Step) -> float | None:
+        return self.handover.seconds(step) if self.handover and step in self.handover.ended_at else None
 
     @property
     def first_token_seconds(self) -> float | None:
@@ -104,6 +108,10 @@ class Timeline:
             prefilled_tokens=self.prefilled_tokens,
             prefill_seconds=self.prefill_seconds,
             handover_seconds=self.handover_seconds,
+            save_seconds=self._step_seconds(Step.SAVE),
+            move_seconds=self._step_seconds(Step.MOVE),
+            restore_seconds=self._step_seconds(Step.RESTORE),
+            retry_reason=storable(self.retry_reason, 300),
             first_token_seconds=self.first_token_seconds,
             total_seconds=self.total_seconds,
         )

@@ -24,6 +24,7 @@ from serving.gateway.keys import Keyring
 from serving.gateway.routes import Wanted, load_wanted
 from serving.gateway.samples import Recorder, forget_old_traffic, request_ended
 from serving.gateway.transfer import Transfer
+from serving.models import Retention
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class Upkeep:
         await self.transfer.close()
 
     async def reload(self) -> None:
-        """Keys and routes as the database has them now."""
+        """Keys, routes and what may be kept, as the database has them now."""
         wanted = await sync_to_async(self._read)()
         self.gateway.routes.apply(wanted)
         for endpoint in (endpoint for one in wanted if one.handover for endpoint in one.endpoints):
@@ -84,6 +85,7 @@ class Upkeep:
         close_old_connections()
         self.keyring.note_uses()
         self.keyring.load()
+        self.gateway.keeps_prompts = Retention.current().keeps_prompts
         return load_wanted()
 
     async def _reload_loop(self) -> None:
