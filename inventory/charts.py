@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from inventory.core.link_matrix import outliers
 from inventory.core.model_fit import fit_of
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import DECODE, DEEP, Timing, cell_seconds
-from inventory.core.quantities import bandwidth_text, bytes_text, percent_text, seconds_text
+from inventory.core.quantities import bandwidth_text, bytes_text, counted, percent_text, seconds_text
 from inventory.models import Device, LanguageModel, Link, Profile
 
 Json = dict[str, Any]
@@ -30,6 +31,7 @@ class Cell:
     heat: float
     bandwidth: str
     latency: str
+    spread: str
     odd: str
 
 
@@ -51,17 +53,31 @@ def matrix(
     return rows, list(odd.values())
 
 
+def ways(links: Sequence[Link]) -> str:
+    """What measured how many of the links, in a sentence; empty before any was."""
+    counts = Counter(_way(link.method) for link in links)
+    found = [f"{counted(count, 'direction')} {way}" for way, count in counts.most_common()]
+    return f"{', '.join(found)}." if found else ""
+
+
+def _way(method: str) -> str:
+    if method.startswith("iperf3"):
+        return "by iperf3"
+    return "estimated" if method.startswith("estimated") else "by our own program over TCP"
+
+
 def _cell(
     link: Link | None, source: Device, target: Device, fastest: float, odd: dict[tuple[str, str], str]
 ) -> Cell:
     if link is None:
-        return Cell(None, source.pk == target.pk, 0.0, "–", "", "")
+        return Cell(None, source.pk == target.pk, 0.0, "–", "", "", "")
     return Cell(
         link=link,
         is_self=False,
         heat=round(link.bytes_per_second / fastest, 3),
         bandwidth=bandwidth_text(link.bytes_per_second),
         latency=seconds_text(link.latency_seconds),
+        spread=percent_text(link.spread) if link.spread else "",
         odd=odd.get((source.name, target.name), ""),
     )
 

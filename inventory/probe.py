@@ -17,6 +17,7 @@ from inventory.remote import Connection, RemoteError
 
 PROBE_SECONDS = 45.0
 HELLO_SECONDS = 5.0
+WORKER_SECONDS = 60
 RPC_HELLO, RPC_CAPABILITY_BYTES = 14, 24
 NEEDED_FLAGS = ("--rpc", "--list-devices", "-ts", "-ot", "-np")
 FIRST_PORT, LAST_PORT = 20_000, 29_999
@@ -66,7 +67,9 @@ ours() {
   return 0
 }
 tools() {
-  for t in python3 perl curl bash nvidia-smi sha256sum shasum; do command -v "$t" >/dev/null 2>&1 && echo "$t"; done
+  for t in python3 perl iperf3 curl bash nvidia-smi sha256sum shasum; do
+    command -v "$t" >/dev/null 2>&1 && echo "$t"
+  done
   return 0
 }
 found() {
@@ -116,15 +119,6 @@ section llama_help within 10 "$SERVER" --help
 section llama_sums sums "$SERVER" "$HERE"/libllama.* "$HERE"/libggml-rpc.* "$RPC"
 """
 
-WORKER_PROGRAM = r"""
-trap : HUP TERM
-PATH=$PATH:/usr/sbin
-"$1" -H 127.0.0.1 -p "$2" >/dev/null 2>&1 </dev/null &
-cat > /dev/null
-kill -9 $! 2>/dev/null
-wait
-"""
-
 FREE_PORTS = r"""
 for f in /proc/net/tcp /proc/net/tcp6; do [ -r "$f" ] && cat "$f"; done
 [ -r /proc/net/tcp ] || netstat -an -p tcp 2>/dev/null | grep LISTEN || true
@@ -165,8 +159,8 @@ async def probe(connection: Connection, llama_folder: str, clock: Callable[[], f
 async def rpc_protocol(connection: Connection, rpc_server_path: str) -> str:
     """Protocol of the worker, asked of a short-lived one on the device's loopback; empty when it does not say."""
     port = await free_port(connection)
-    argv = ["/bin/sh", "-c", WORKER_PROGRAM, "sh", rpc_server_path, str(port)]
-    async with connection.hold(argv), connection.tunnel(port) as local_port:
+    argv = [rpc_server_path, "-H", "127.0.0.1", "-p", str(port)]
+    async with connection.hold_bounded(argv, WORKER_SECONDS), connection.tunnel(port) as local_port:
         return await _hello(local_port)
 
 

@@ -36,13 +36,24 @@ def rounds(count: int) -> list[list[tuple[int, int]]]:
     return schedule
 
 
-def parse_measurement(text: str) -> tuple[Measured, Measured]:
-    """Upload and download of the client's lines `rtt SECONDS`, `up BYTES SECONDS` and `down BYTES SECONDS`."""
+def parse_round_trip(text: str) -> float:
+    """Median of the client's lines `rtt SECONDS`."""
     round_trips = [float(value) for value in re.findall(r"^rtt ([\d.e-]+)$", text, re.MULTILINE)]
     if not round_trips:
         raise LinkError(f"no round-trip time in {text.strip()[-200:]!r}")
-    latency = median(round_trips)
+    return median(round_trips)
+
+
+def parse_measurement(text: str) -> tuple[Measured, Measured]:
+    """Upload and download of the client's lines `rtt SECONDS`, `up BYTES SECONDS` and `down BYTES SECONDS`."""
+    latency = parse_round_trip(text)
     return _direction(text, "up", latency), _direction(text, "down", latency)
+
+
+def of_repeats(rates: Sequence[float], latency_seconds: float) -> Measured:
+    """What repeats in bytes per second come to."""
+    middle = median(rates)
+    return Measured(middle, latency_seconds, (max(rates) - min(rates)) / middle)
 
 
 def outliers(rates: dict[tuple[str, str], float]) -> dict[tuple[str, str], str]:
@@ -67,8 +78,7 @@ def _direction(text: str, word: str, latency: float) -> Measured:
     rates = [int(size) / max(float(seconds) - latency, 1e-6) for size, seconds in repeats]
     if not rates:
         raise LinkError(f"no {word} rate in {text.strip()[-200:]!r}")
-    middle = median(rates)
-    return Measured(middle, latency, (max(rates) - min(rates)) / middle)
+    return of_repeats(rates, latency)
 
 
 def _is_fast_ethernet(rate: float) -> bool:

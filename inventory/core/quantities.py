@@ -56,5 +56,10 @@ def rate_text(per_second: float, unit: str = "tokens/s") -> str:
     return f"{significant(per_second)} {unit}"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 slot`, `4 slots`, `1,200 slots`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def percent_text(fraction: float) -> str:
     return f"{significant(100 * fraction, 3 if abs(fraction) < 1 else 4)} %"

@@ -11,7 +11,16 @@ from time import perf_counter
 
 from django.utils import timezone
 
-from inventory.core.link_matrix import LinkError, Measured, estimate, parse_measurement, rounds
+from inventory.core.link_matrix import (
+    LinkError,
+    Measured,
+    estimate,
+    of_repeats,
+    parse_measurement,
+    parse_round_trip,
+    rounds,
+)
+from inventory.links import iperf
 from inventory.links.programs import LANGUAGES
 from inventory.models import Device, Link
 from inventory.probe import free_port
@@ -89,11 +98,11 @@ async def _pair(
     reasons = []
     for server, client in ((first, second), (second, first)):
         try:
-            upload, download = await _between(server, client)
+            upload, download, way = await _between(server, client, progress)
         except (RemoteError, LinkError) as error:
             reasons.append(str(error))
             continue
-        method = f"TCP between the hosts, listener on {server[0].name}"
+        method = f"{way} between the hosts, listener on {server[0].name}"
         findings = [
             Finding(client[0], server[0], upload, method),
             Finding(server[0], client[0], download, method),
@@ -108,21 +117,40 @@ async def _pair(
 
 
 async def _between(
-    server: tuple[Device, Connection], client: tuple[Device, Connection]
-) -> tuple[Measured, Measured]:
-    if server[0].address is None:
+    server: tuple[Device, Connection], client: tuple[Device, Connection], progress: Progress
+) -> tuple[Measured, Measured, str]:
+    """Upload, download and what measured them: iperf3 where both hosts have it, else what every host has.
+
+    The round trip is always our own program's, since iperf3 tells only that of a full line.
+    """
+    address = server[0].address
+    if address is None:
         raise RemoteError(f"{server[0].name} has no IPv4 address for other devices")
+    if all(iperf.TOOL in device.hardware.get("tools", []) for device, _ in (server, client)):
+        latency = parse_round_trip(await _own(server, client, "ping"))
+        try:
+            upload, download = await iperf.rates(server[1], address, client[1])
+        except (RemoteError, LinkError) as error:
+            names = f"{client[0].name} and {server[0].name}"
+            progress.log(f"iperf3 is on {names} but did not work ({error}); measured with our own program.")
+        else:
+            return of_repeats(upload, latency), of_repeats(download, latency), iperf.TOOL
+    return *parse_measurement(await _own(server, client, "measure")), "TCP"
+
+
+async def _own(server: tuple[Device, Connection], client: tuple[Device, Connection], role: str) -> str:
+    """What our own program prints on the client; "ping" leaves the transfers out."""
     port = await free_port(server[1])
     args = [str(server[0].address), str(port), secrets.token_hex(16), f"{PAIR_SECONDS:g}"]
     listening = asyncio.create_task(_run(server, "listen", args))
     try:
-        done = await _run(client, "measure", args)
+        done = await _run(client, role, args)
     finally:
         listening.cancel()
         await asyncio.wait([listening])
     if not done.succeeded:
         raise LinkError(done.stderr.strip()[-200:] or f"exit status {done.exit_status}")
-    return parse_measurement(done.stdout)
+    return done.stdout
 
 
 async def _run(side: tuple[Device, Connection], role: str, args: list[str]) -> Completed:

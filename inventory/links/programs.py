@@ -1,7 +1,7 @@
 """The measuring program in the two languages that hosts have; both speak the same protocol over one TCP connection.
 
 The listener answers `P` with `P`, swallows `U n`, sends n bytes for `D n`, ends at `Q`; a token comes first.
-The client prints `rtt SECONDS`, `up BYTES SECONDS` and `down BYTES SECONDS`.
+The client prints `rtt SECONDS` and, unless its role is "ping", `up BYTES SECONDS` and `down BYTES SECONDS`.
 """
 
 PYTHON = r"""
@@ -73,7 +73,7 @@ def measure():
     timed(sock, stream, "P", 0)
     for _ in range(15):
         print("rtt %.9f" % timed(sock, stream, "P", 0))
-    for word, name in (("U", "up"), ("D", "down")):
+    for word, name in (("U", "up"), ("D", "down")) if role == "measure" else ():
         count, seconds = 65536, 0.0
         while seconds < 0.12 and count < 134217728:
             count *= 4
@@ -136,7 +136,7 @@ sub timed {
 }
 timed("P", 0);
 printf "rtt %.9f\n", timed("P", 0) for 1 .. 15;
-for my $way (["U", "up"], ["D", "down"]) {
+for my $way ($role eq "measure" ? (["U", "up"], ["D", "down"]) : ()) {
   my ($n, $t) = (65536, 0);
   while ($t < 0.12 && $n < 134217728) { $n *= 4; $t = timed($way->[0], $n) }
   printf "%s %d %.9f\n", $way->[1], $n, timed($way->[0], $n) for 1 .. 3;

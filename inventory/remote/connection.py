@@ -18,6 +18,20 @@ WRITE_PROGRAM = (
 PART_PROGRAM = 'test -r "$1" && tail -c "+$2" < "$1" | head -c "$3"'
 READ_PROGRAM = 'head -c "$2" < "$1"'
 HOLD_END_SECONDS = 15.0
+# A pulled cable ends no program, sshd waits for hours: the host itself counts the seconds and kills the group.
+BOUNDED_PROGRAM = """
+trap : HUP TERM
+life=$1; shift
+"$@" > /dev/null 2>&1 < /dev/null &
+child=$!
+(
+  while [ "$life" -gt 0 ] && kill -0 "$child" 2> /dev/null; do sleep 1; life=$((life - 1)); done
+  kill -9 "$child"; kill -9 -$$
+) > /dev/null 2>&1 < /dev/null &
+cat > /dev/null
+kill -9 "$child" 2> /dev/null
+wait "$child"
+"""
 
 Tell = Callable[[str], Awaitable[None]]
 
@@ -58,6 +72,10 @@ class Connection(ABC):
 
         What the block gets writes a line to that stdin.
         """
+
+    def hold_bounded(self, argv: Sequence[str], life_seconds: int) -> AbstractAsyncContextManager[Tell]:
+        """As `hold`, without stdin and output: the host ends it after that time, whatever has become of us."""
+        return self.hold(["/bin/sh", "-c", BOUNDED_PROGRAM, "sh", str(life_seconds), *argv])
 
     async def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 30.0

@@ -23,6 +23,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "devices": devices,
         "rows": rows,
         "odd": odd,
+        "ways": charts.ways(links),
         "oldest": min((link.measured_at for link in links), default=None),
         "estimated": [link for link in links if link.method.startswith("estimated")],
         "missing": len(devices) * (len(devices) - 1) - len(links),

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 from itertools import combinations
 from typing import Any
 
 import pytest
 
 from demo.hosts import DemoHost
+from inventory.core.iperf import received_rates
 from inventory.core.link_matrix import LinkError, outliers, parse_measurement, rounds
 from inventory.links import measure_links
 from inventory.links.programs import LANGUAGES
 from inventory.models import Device, Link
 from jobs.core.errors import JobFailed
+from jobs.models import JobLine
+from tests.conftest import require, wait_until
 from tests.inventory.conftest import MakeProgress, register
 
 
@@ -46,6 +52,52 @@ def test_a_slow_port_stands_out_and_a_uniform_lab_does_not() -> None:
     assert outliers(dict.fromkeys(gigabit, 1e8)) == {}
 
 
+def interval(megabits: float, *, seconds: float = 0.5, omitted: bool = False) -> dict[str, Any]:
+    return {"sum": {"bits_per_second": megabits * 1e6, "seconds": seconds, "omitted": omitted}}
+
+
+def iperf_report(*, reverse: bool, **changes: Any) -> str:
+    """As iperf3 3.12 prints it, cut to what is read: the sender's figures are the greater ones."""
+    sent = [interval(400, omitted=True), interval(130), interval(120)]
+    received = [interval(90, omitted=True), interval(96), interval(80), interval(1, seconds=0.01)]
+    report = {
+        "start": {"test_start": {"reverse": int(reverse)}},
+        "intervals": received if reverse else sent,
+        "end": {"sum_received": {"bits_per_second": 88e6}},
+        "server_output_json": {"intervals": sent if reverse else received},
+    }
+    return json.dumps(report | changes)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_iperf_counts_where_the_bytes_arrive(reverse: bool) -> None:
+    assert received_rates(iperf_report(reverse=reverse)) == [12e6, 10e6]
+
+
+def test_an_old_iperf_that_does_not_pass_on_the_listeners_figures_gives_its_sum() -> None:
+    report = json.loads(iperf_report(reverse=False))
+    del report["server_output_json"]
+    assert received_rates(json.dumps(report)) == [11e6]
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        (
+            '{"start": {}, "intervals": [], "end": {}, "error": "unable to connect"}',
+            "says: unable to connect",
+        ),
+        ("iperf3: unrecognized option", "did not answer in JSON: 'iperf3: unrecognized"),
+        ('{"start": {}, "intervals": [], "end": {}}', "form that is not known"),
+        ("[1]", "did not answer in JSON"),
+        (iperf_report(reverse=True, intervals=[interval(0)]), "moved nothing"),
+    ],
+)
+def test_what_iperf_cannot_do_is_said_in_words(text: str, words: str) -> None:
+    with pytest.raises(LinkError, match=words):
+        received_rates(text)
+
+
 @pytest.fixture
 def pair(lab: list[DemoHost], transactional_db: None) -> list[Device]:
     return [register(host) for host in lab[:2]]
@@ -68,6 +120,33 @@ def test_hosts_measure_each_other_with_what_they_have(
     assert len(links) == Link.objects.count() == 2
     assert all(link.method.startswith("TCP between the hosts") for link in links)
     assert all(link.bytes_per_second > 1e7 for link in links)
+
+
+def test_hosts_that_both_have_iperf_are_measured_with_it_and_nothing_of_it_stays(
+    pair: list[Device], make_progress: MakeProgress
+) -> None:
+    require("iperf3", shutil.which("iperf3"), "apt install iperf3")
+    both = ["python3", "iperf3"]
+    links = measure_links(with_tools(pair, both, both), make_progress())
+    assert {link.method for link in links} == {"iperf3 between the hosts, listener on box-1"}
+    assert all(link.bytes_per_second > 1e7 and 0 < link.latency_seconds < 1 for link in links)
+    listener = f"iperf3 -s -1 -B {pair[0].address}"
+    wait_until(
+        lambda: listener not in subprocess.check_output(["ps", "-eo", "args"], text=True), "it is gone"
+    )
+
+
+def test_an_iperf_that_does_not_work_is_told_and_the_hosts_are_measured_without_it(
+    pair: list[Device], lab: list[DemoHost], make_progress: MakeProgress
+) -> None:
+    broken = lab[0].programs / "iperf3"
+    broken.write_text("#!/bin/sh\necho 'iperf3: parameter error' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    both = ["python3", "iperf3"]
+    links = measure_links(with_tools(pair, both, both), make_progress())
+    assert {link.method for link in links} == {"TCP between the hosts, listener on box-1"}
+    told = JobLine.objects.filter(text__contains="iperf3 is on box-2 and box-1 but did not work")
+    wait_until(told.exists, "the log says so")
 
 
 def test_hosts_without_a_tool_are_estimated_and_it_is_said(

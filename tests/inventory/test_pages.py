@@ -76,12 +76,14 @@ def test_the_matrix_names_the_link_that_stands_out(admin_client: Client, devices
                     target=target,
                     bytes_per_second=11.8e6 if slow else 117e6,
                     latency_seconds=0.0004,
-                    method="TCP",
+                    spread=0.03,
+                    method="iperf3 between the hosts" if slow else "TCP between the hosts",
                     measured_at=timezone.now(),
                 )
     page = admin_client.get("/links/").content.decode()
     assert "probably a 100 Mb port" in page
-    assert page.count("is-odd") == 2
+    assert page.count("is-odd") == 2 and page.count("spread 3 %, ") == 6
+    assert "4 directions by our own program over TCP, 2 directions by iperf3." in page
 
 
 def test_the_fit_table_says_how_many_blocks_each_device_holds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from pathlib import Path
 
@@ -14,13 +15,13 @@ from inventory import library, links, remote, runner
 from inventory.models import Device, Link, ModelFile, SshIdentity
 from inventory.probe import Probed, missing, probe
 from inventory.remote import ssh
-from tests.conftest import require
+from tests.conftest import require, wait_until
 from tests.inventory.conftest import MakeProgress
 from tests.inventory.test_remote import NASTY
 from tests.inventory.tiny_models import Tiny
 from tests.lab.network import Network
 from tests.lab.slow_relay import slow_relay
-from tests.lab.sshd_host import MakeHost
+from tests.lab.sshd_host import MakeHost, SshdHost
 from tests.reliability.conftest import device_on
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -180,19 +181,27 @@ def test_twenty_hosts_with_few_sessions_are_asked_at_once_and_only_the_silent_on
     assert "did not answer within" in str(found[7])
 
 
+def listening(network: Network, host: SshdHost) -> list[str]:
+    return [line.split()[3] for line in network.run_on(host, "ss", "-Hltn").splitlines()]
+
+
+@pytest.mark.parametrize("way, tools", [("TCP", ["python3"]), ("iperf3", ["python3", "iperf3"])])
 def test_link_of_a_hundred_megabits_is_found_as_such(
-    network: Network, identity: SshIdentity, make_progress: MakeProgress
+    way: str, tools: list[str], network: Network, identity: SshIdentity, make_progress: MakeProgress
 ) -> None:
+    require(way, way == "TCP" or shutil.which(way), f"apt install {way}")
     hosts = [network.add_host(identity.public_key) for _ in range(2)]
     network.shape(hosts[1], "100mbit")
     devices = [device_on(host, identity) for host in hosts]
     for device in devices:
-        device.hardware = {"tools": ["python3"]}
+        device.hardware = {"tools": tools}
         device.save()
     links.measure_links(devices, make_progress())
     measured = Link.objects.values_list("bytes_per_second", flat=True)
     assert [rate * 8 / 1e6 for rate in measured] == pytest.approx([100, 100], rel=0.1)
-    assert all(link.method.startswith("TCP between the hosts") for link in Link.objects.all())
+    assert all(link.method.startswith(f"{way} between the hosts") for link in Link.objects.all())
+    for host in hosts:
+        wait_until(lambda: listening(network, host) == [f"{host.address}:22"], "nothing but sshd listens")
 
 
 FIELDS = ("name", "host", "username", "llama_folder", "model_roots", "address")
