@@ -1,22 +1,22 @@
 from django.urls import path
 
-from planner import views
+from planner.views import files, form, plans, runs, what_if
 
 app_name = "planner"
 urlpatterns = [
-    path("plans/", views.index, name="index"),
-    path("plans/new/", views.new, name="new"),
-    path("plans/new/hint/", views.hint, name="hint"),
-    path("plans/file/", views.from_file, name="file"),
-    path("plans/file/measurements/", views.measurements, name="measurements"),
-    path("plans/example/", views.example, name="example"),
-    path("plans/compare/", views.compare, name="compare"),
-    path("plans/<int:run_id>/", views.run, name="run"),
-    path("plans/<int:run_id>/stages/", views.stages, name="stages"),
-    path("plans/<int:run_id>/what-if/", views.what_if, name="what_if"),
-    path("plans/<int:run_id>/worth/", views.worth, name="worth"),
-    path("plans/<int:run_id>/again/", views.again, name="again"),
-    path("plans/<int:run_id>/cluster.json", views.cluster_file, name="cluster_file"),
-    path("plans/<int:run_id>/plan.json", views.plan_file, name="plan_file"),
-    path("workload/", views.workload, name="workload"),
+    path("plans/", plans.index, name="index"),
+    path("plans/new/", form.new, name="new"),
+    path("plans/new/hint/", form.hint, name="hint"),
+    path("plans/file/", files.from_file, name="file"),
+    path("plans/file/measurements/", files.measurements, name="measurements"),
+    path("plans/example/", plans.example, name="example"),
+    path("plans/compare/", plans.compare, name="compare"),
+    path("plans/<int:run_id>/", runs.run, name="run"),
+    path("plans/<int:run_id>/stages/", runs.stages, name="stages"),
+    path("plans/<int:run_id>/what-if/", what_if.what_if, name="what_if"),
+    path("plans/<int:run_id>/worth/", what_if.worth, name="worth"),
+    path("plans/<int:run_id>/again/", what_if.again, name="again"),
+    path("plans/<int:run_id>/cluster.json", files.cluster_file, name="cluster_file"),
+    path("plans/<int:run_id>/plan.json", files.plan_file, name="plan_file"),
+    path("workload/", form.workload, name="workload"),
 ]

@@ -1,0 +1,51 @@
+"""The list of plans, the examples that come with the product, and two plans beside each other."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.core.asked_number import asked_number
+from accounts.services import operator_required
+from planner import charts, services
+from planner.models import PlanRun
+from planner.views.runs import person, started
+
+PAGE_SIZE = 25
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    runs = PlanRun.objects.select_related("job__started_by").defer("cluster", "checkpoint")
+    page = Paginator(runs, PAGE_SIZE).get_page(request.GET.get("page"))
+    rows = [{"run": run, "summary": charts.run_summary(run.plan)} for run in page]
+    return render(request, "planner/index.html", {"page": page, "rows": rows, "examples": services.EXAMPLES})
+
+
+@require_POST
+@operator_required
+def example(request: HttpRequest) -> HttpResponse:
+    chosen = next((item for item in services.EXAMPLES if item.key == request.POST.get("example")), None)
+    if chosen is None:
+        raise Http404("There is no such example.")
+    cluster = chosen.cluster()
+    run = services.start_run(
+        cluster, PlanRun.Methods.AUTO, 0, person(request), name=f"Example: {chosen.name}"
+    )
+    return started(request, run)
+
+
+@require_GET
+def compare(request: HttpRequest) -> HttpResponse:
+    ids = [asked_number(text) for text in request.GET.getlist("run")]
+    found = PlanRun.objects.filter(plan__isnull=False).in_bulk(ids)
+    runs = [found[pk] for pk in dict.fromkeys(ids) if pk in found]
+    if len(runs) != 2:
+        messages.error(request, "Tick exactly two finished plans to compare them.")
+        return redirect("planner:index")
+    sides = [{"run": run, **charts.plan_page(run.plan or {}, run.cluster)} for run in runs]
+    rows = charts.comparison_rows(*sides)
+    return render(request, "planner/compare.html", {"sides": sides, "comparison": rows})

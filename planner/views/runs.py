@@ -1,0 +1,109 @@
+"""One address for a run: the running search, then the plan, or why there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_GET
+
+from accounts.models import User
+from accounts.services import audit, client_address
+from planner import charts, services
+from planner.forms import WhatIfForm
+from planner.models import PlanRun
+
+REJECTED = 422
+
+
+def person(request: HttpRequest) -> User:
+    assert isinstance(request.user, User), "every page but sign-in asks for a logged-in user"
+    return request.user
+
+
+def started(request: HttpRequest, run: PlanRun) -> HttpResponse:
+    detail = {"run": run.pk, "method": run.method, "seed": run.seed}
+    audit(person(request), "plan.started", run.name, detail, client_address(request))
+    return redirect("planner:run", run.pk)
+
+
+@require_GET
+def run(request: HttpRequest, run_id: int) -> HttpResponse:
+    """One address for a run: the search while it goes on, then the plan, or why there is none."""
+    run = get_object_or_404(PlanRun.objects.select_related("job__started_by", "model"), pk=run_id)
+    return run_page(request, run)
+
+
+def run_page(
+    request: HttpRequest, run: PlanRun, what_if: WhatIfForm | None = None, status: int = 200
+) -> HttpResponse:
+    if run.job.is_active:
+        return render(request, "planner/searching.html", searching(run), status=status)
+    if run.plan is None:
+        return render(request, "planner/refused.html", refused(run), status=status)
+    context = finished(run) | ({"what_if": what_if} if what_if else {})
+    return render(request, "planner/plan.html", context, status=status)
+
+
+def searching(run: PlanRun) -> dict[str, Any]:
+    points = services.points_of(run)
+    return {
+        "run": run,
+        "socket": f"/ws/plans/{run.pk}/",
+        "last": points[-1] if points else None,
+        "convergence": charts.convergence(points, {}),
+        "table": charts.convergence_table(points),
+        **best_so_far(run),
+    }
+
+
+def refused(run: PlanRun) -> dict[str, Any]:
+    return {
+        "run": run,
+        "query": form_query(run),
+        "refusal": charts.refusal_facts(run.refusal) if run.refusal else None,
+        "inputs": charts.workload_rows(run.cluster),
+        "note": run.cluster.get("note", ""),
+    }
+
+
+def form_query(run: PlanRun) -> str:
+    """The new-plan form's address with the inputs of this run filled in."""
+    fields: dict[str, Any] = {**run.cluster["workload"], **run.cluster["policy"], "method": run.method}
+    if run.model_id:
+        fields |= {"model": run.model_id, "devices": list(run.device_ids.values())}
+    return urlencode(fields, doseq=True)
+
+
+def best_so_far(run: PlanRun) -> dict[str, Any]:
+    return {"rows": charts.stage_rows(run.plan, run.cluster) if run.plan else [], "plan": run.plan}
+
+
+def finished(run: PlanRun) -> dict[str, Any]:
+    assert run.plan is not None, "a run without a plan has its own page"
+    points = services.points_of(run)
+    waits = services.waiting_times(run.cluster, run.plan)
+    return {
+        "run": run,
+        "waiting": charts.waiting({"This plan": waits}),
+        "waiting_table": charts.waiting_table(waits),
+        "query": form_query(run),
+        "what_if": WhatIfForm(cluster=run.cluster),
+        **charts.plan_page(run.plan, run.cluster, is_simulated=run.is_simulated),
+        "idle": [
+            {"device": name, "reason": reason}
+            for name, reason in services.idle_reasons(run.cluster, run.plan).items()
+        ],
+        "margins": services.margin_sentences(run.cluster, run.plan),
+        "has_worth": 1 < len(run.cluster["devices"]) <= services.EXACT_DEVICES,
+        "convergence": charts.convergence(points, charts.baseline_waits(run.plan)) if points else None,
+        "convergence_table": charts.convergence_table(points),
+    }
+
+
+@require_GET
+def stages(request: HttpRequest, run_id: int) -> HttpResponse:
+    run = get_object_or_404(PlanRun.objects.defer("checkpoint"), pk=run_id)
+    return render(request, "planner/_best.html", best_so_far(run))
