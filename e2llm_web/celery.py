@@ -10,7 +10,12 @@ app = Celery("e2llm_web")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
-EVERY_SECONDS = {"jobs.reap": 5.0, "inventory.heartbeat": 10.0, "serving.reconcile": 5.0}
+EVERY_SECONDS = {
+    "jobs.reap": 5.0,
+    "inventory.heartbeat": 10.0,
+    "serving.reconcile": 5.0,
+    "serving.roll_up": 60.0,
+}
 # A beat that finds every worker busy is dropped when the next one is due: late housekeeping must not pile up.
 app.conf.beat_schedule = {
     name: {"task": name, "schedule": seconds, "options": {"expires": seconds}}

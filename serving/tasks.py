@@ -6,6 +6,7 @@ from serving.runner import launch as launches
 from serving.runner import operate as operations
 from serving.runner import reconcile as reconciler
 from serving.services import launches as launch_services
+from serving.services import roll_ups
 
 
 @shared_task(name="serving.operate", ignore_result=True)
@@ -22,3 +23,8 @@ def reconcile() -> None:
 def launch(job_id: int) -> None:
     launches.launch(job_id)
     launch_services.after_planning(job_id)
+
+
+@shared_task(name="serving.roll_up", ignore_result=True)
+def roll_up() -> None:
+    roll_ups.roll_up()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from inventory.core.quantities import percent_text, seconds_text, significant
+from serving.core.tally import Spread, Tally
 from serving.models import RequestSample
 
 ABSENT = "–"
@@ -23,6 +23,7 @@ ROLE_COLOURS = {"prefill": "var(--prefill)", "decode": "var(--decode)", "mixed":
 
 Json = dict[str, Any]
 Series = list[tuple[datetime, float | None]]
+Tallies = dict[datetime, Tally]  # start of a step -> its requests
 
 
 @dataclass(frozen=True)
@@ -54,38 +55,8 @@ class Point:
     tokens_per_second: float
 
 
-@dataclass(frozen=True)
-class RequestLook:
-    """What the charts need of one request."""
-
-    received_at: datetime
-    outcome: str
-    handover: str
-    queued_seconds: float | None
-    prefill_seconds: float | None
-    handover_seconds: float | None
-    first_token_seconds: float | None
-
-
-@dataclass(frozen=True)
-class Counts:
-    """All requests of a range, counted by the database."""
-
-    requests: int
-    hits: int
-    fallbacks: int
-    errors: int
-    refused: int
-
-
 def chosen_range(key: str | None) -> Range:
     return next((found for found in RANGES if found.key == key), RANGES[0])
-
-
-def bucket(at: datetime, step: timedelta) -> datetime:
-    """Start of the step that `at` lies in."""
-    seconds = step.total_seconds()
-    return datetime.fromtimestamp(at.timestamp() // seconds * seconds, UTC)
 
 
 def with_gaps(points: Sequence[Point], step: timedelta) -> list[Point | datetime]:
@@ -150,10 +121,8 @@ def tokens(points: Sequence[Point | datetime], range_: Range, now: datetime) -> 
     return figure([line(points, "Tokens", "tokens_per_second", "var(--accent)")], "tokens/s", range_, now)
 
 
-def waits(requests: Sequence[RequestLook], range_: Range, now: datetime) -> Json:
+def waits(groups: Tallies, range_: Range, now: datetime) -> Json:
     """Time to the first token: median, p95 and longest of each step."""
-    groups = grouped(requests, chart_step(range_))
-    found = {at: sorted(first_tokens(group)) for at, group in groups.items()}
     lines = [
         ("Median", 0.5, "var(--accent)"),
         ("p95", 0.95, "var(--decode)"),
@@ -161,7 +130,7 @@ def waits(requests: Sequence[RequestLook], range_: Range, now: datetime) -> Json
     ]
     traces = [
         trace(
-            [(at, percentile(values, share)) for at, values in found.items()],
+            [(at, tally.first_token.percentile(share)) for at, tally in groups.items()],
             name,
             colour,
             mode="lines+markers",
@@ -171,33 +140,32 @@ def waits(requests: Sequence[RequestLook], range_: Range, now: datetime) -> Json
     return figure(traces, "s to the first token", range_, now)
 
 
-def phases(requests: Sequence[RequestLook], range_: Range, now: datetime) -> Json:
+def phases(groups: Tallies, range_: Range, now: datetime) -> Json:
     """Where the time to the first token went, on average, stacked."""
-    groups = grouped(requests, chart_step(range_))
-    traces = []
-    for name, label, colour in PHASES:
-        means = [
-            (at, mean([phase_seconds(request, name) for request in group])) for at, group in groups.items()
-        ]
-        x, y = [at.isoformat() for at, _ in means], [value for _, value in means]
-        traces.append({"type": "bar", "name": label, "x": x, "y": y, "marker": {"color": colour}})
+    traces = [
+        bars([(at, tally.mean_seconds(name)) for at, tally in groups.items()], label, colour)
+        for name, label, colour in PHASES
+    ]
     return figure(traces, "s", range_, now, barmode="stack")
 
 
-def handovers(requests: Sequence[RequestLook], range_: Range, now: datetime) -> Json:
+def handovers(groups: Tallies, range_: Range, now: datetime) -> Json:
     """Hand-overs that worked and fell back, and failed or cut requests, per step."""
-    groups = grouped(requests, chart_step(range_))
     counted = (
-        ("Handed over", "var(--ok)", lambda request: request.handover == RequestSample.Handovers.HIT),
-        ("Fell back", "var(--cpu)", lambda request: request.handover == RequestSample.Handovers.FALLBACK),
-        ("Failed or cut", "var(--danger)", is_error),
+        ("Handed over", "hits", "var(--ok)"),
+        ("Fell back", "fallbacks", "var(--cpu)"),
+        ("Failed or cut", "errors", "var(--danger)"),
     )
-    traces = []
-    for label, colour, matches in counted:
-        counts = [(at, sum(map(matches, group))) for at, group in groups.items()]
-        x, y = [at.isoformat() for at, _ in counts], [value for _, value in counts]
-        traces.append({"type": "bar", "name": label, "x": x, "y": y, "marker": {"color": colour}})
+    traces = [
+        bars([(at, getattr(tally, what)) for at, tally in groups.items()], label, colour)
+        for label, what, colour in counted
+    ]
     return figure(traces, "requests", range_, now, barmode="stack")
+
+
+def bars(series: Series, name: str, colour: str) -> Json:
+    x, y = [at.isoformat() for at, _ in series], [value for _, value in series]
+    return {"type": "bar", "name": name, "x": x, "y": y, "marker": {"color": colour}}
 
 
 def chart_step(range_: Range) -> timedelta:
@@ -205,43 +173,18 @@ def chart_step(range_: Range) -> timedelta:
     return max(range_.step, range_.span / 30)
 
 
-def grouped(requests: Sequence[RequestLook], step: timedelta) -> dict[datetime, list[RequestLook]]:
-    groups: dict[datetime, list[RequestLook]] = defaultdict(list)
-    for request in sorted(requests, key=lambda request: request.received_at):
-        groups[bucket(request.received_at, step)].append(request)
-    return dict(groups)
-
-
-def phase_seconds(request: RequestSample | RequestLook, name: str) -> float:
+def phase_seconds(request: RequestSample, name: str) -> float:
     if name != "first_step_seconds":
         return getattr(request, name) or 0.0
     known = sum(getattr(request, phase) or 0.0 for phase, _, _ in PHASES[:-1])
     return max((request.first_token_seconds or 0.0) - known, 0.0)
 
 
-def first_tokens(requests: Sequence[RequestLook]) -> list[float]:
-    return [request.first_token_seconds for request in requests if request.first_token_seconds is not None]
-
-
-def is_error(request: RequestLook) -> bool:
-    return request.outcome in (RequestSample.Outcomes.FAILED, RequestSample.Outcomes.CUT)
-
-
-def mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """Nearest-rank percentile of sorted values."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
-
-
-def tiles(points: Sequence[Point], requests: Sequence[RequestLook], counts: Counts) -> list[Json]:
+def tiles(points: Sequence[Point], whole: Tally) -> list[Json]:
     """The figures above the charts, over the chosen range."""
-    firsts = sorted(first_tokens(requests))
-    tried = counts.hits + counts.fallbacks
+    tried = whole.hits + whole.fallbacks
     last = points[-1] if points else None
-    refused = f"{counts.refused} refused, {counts.requests} requests"
+    refused = f"{whole.refused} refused, {whole.requests} requests"
     return [
         tile("waiting", "Waiting", count(last.waiting if last else None), "now", "hourglass-split"),
         tile("running", "Slots in use", of_slots(last), "now", "layers"),
@@ -255,12 +198,12 @@ def tiles(points: Sequence[Point], requests: Sequence[RequestLook], counts: Coun
         tile(
             "first-token",
             "Time to the first token",
-            text_of(percentile(firsts, 0.5)),
-            spread(firsts),
+            text_of(whole.first_token.percentile(0.5)),
+            spread_text(whole.first_token),
             "clock-history",
         ),
-        tile("hits", "Hand-over hits", hit_rate(counts), f"{counts.hits} of {tried}", "arrow-left-right"),
-        tile("errors", "Errors", str(counts.errors), refused, "exclamation-octagon"),
+        tile("hits", "Hand-over hits", hit_rate(whole), f"{whole.hits} of {tried}", "arrow-left-right"),
+        tile("errors", "Errors", str(whole.errors), refused, "exclamation-octagon"),
     ]
 
 
@@ -286,15 +229,15 @@ def text_of(seconds: float | None) -> str:
     return ABSENT if seconds is None else seconds_text(seconds)
 
 
-def spread(firsts: Sequence[float]) -> str:
-    if not firsts:
+def spread_text(firsts: Spread) -> str:
+    if not firsts.count:
         return "no request in this range"
-    return f"median; p95 {text_of(percentile(firsts, 0.95))}, longest {text_of(firsts[-1])}"
+    return f"median; p95 {text_of(firsts.percentile(0.95))}, longest {text_of(firsts.most)}"
 
 
-def hit_rate(counts: Counts) -> str:
-    tried = counts.hits + counts.fallbacks
-    return percent_text(counts.hits / tried) if tried else ABSENT
+def hit_rate(whole: Tally) -> str:
+    tried = whole.hits + whole.fallbacks
+    return percent_text(whole.hits / tried) if tried else ABSENT
 
 
 def table_of(found: Json) -> Json:

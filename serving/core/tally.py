@@ -65,7 +65,9 @@ class Spread:
         """Nearest-rank percentile; None of nothing."""
         if not self.bins:
             return None
-        rank = min(self.count - 1, int(share * self.count))
+        rank = int(share * self.count)
+        if rank == 0 or rank >= self.count - 1:
+            return self.least if rank == 0 else self.most
         for number in sorted(self.bins):
             rank -= self.bins[number]
             if rank < 0:

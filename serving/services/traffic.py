@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
@@ -13,56 +13,49 @@ from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
 
 from serving.charts import traffic
-from serving.charts.traffic import Point, Range, Series, bucket
+from serving.charts.traffic import Point, Range, Series
+from serving.core.tally import Look, Tally, total
 from serving.models import Deployment, RequestSample, TrafficSample
+from serving.services import roll_ups
+from serving.services.roll_ups import Groups, bucket
 
 MAX_REQUESTS = 4_000
 MAX_SAMPLES_A_STEP = 10
 SINGLE_REPLICAS_UP_TO = timedelta(minutes=10)
+SINGLE_REQUESTS_UP_TO = timedelta(hours=1)
 COLUMNS = ("at", "waiting", "running", "slots", "output_tokens")
-REQUEST_COLUMNS = (
-    "received_at",
-    "outcome",
-    "handover",
-    "queued_seconds",
-    "prefill_seconds",
-    "handover_seconds",
-    "first_token_seconds",
-)
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Everything the page draws; `every` is above 1 when only each so-many-th request was looked at."""
+class Requests:
+    """The requests of a range, added up by step and way.
 
-    points: list[Point]
-    by_replica: dict[str, Series]
-    roles: dict[str, str]
-    requests: list[traffic.RequestLook]
+    `every` is above 1 when only each so-many-th was looked at; `counts` counts all of them.
+    """
+
+    groups: Groups
     every: int
-    counts: traffic.Counts
-    now: datetime
+    counts: Tally
+
+    def by_step(self) -> dict[datetime, Tally]:
+        return {at: total(self.groups[at].values()) for at in sorted(self.groups)}
 
 
-def traffic_of(range_: Range) -> Traffic:
-    now = timezone.now()
-    within = RequestSample.objects.filter(received_at__gt=now - range_.span).order_by()
+def requests_of(range_: Range, now: datetime) -> Requests:
+    """From the rows of a short range, from roll-ups of a long one."""
+    start, step = now - range_.span, traffic.chart_step(range_)
+    if range_.span > SINGLE_REQUESTS_UP_TO:
+        groups = roll_ups.since(start, step)
+        return Requests(groups, 1, total(tally for ways in groups.values() for tally in ways.values()))
+    within = RequestSample.objects.filter(received_at__gt=start).order_by()
     counts = counts_of(within)
     every = -(-counts.requests // MAX_REQUESTS) or 1
     looked_at = within.alias(rest=F("id") % every).filter(rest=0) if every > 1 else within
-    by_replica, roles = replica_series(range_, now)
-    return Traffic(
-        points=points(range_, now),
-        by_replica=by_replica,
-        roles=roles,
-        requests=[traffic.RequestLook(*row) for row in looked_at.values_list(*REQUEST_COLUMNS)],
-        every=every,
-        counts=counts,
-        now=now,
-    )
+    looks = (Look(*row) for row in looked_at.values_list(*roll_ups.COLUMNS))
+    return Requests(roll_ups.grouped(looks, step), every, counts)
 
 
-def counts_of(within: QuerySet[RequestSample]) -> traffic.Counts:
+def counts_of(within: QuerySet[RequestSample]) -> Tally:
     outcomes, handovers = RequestSample.Outcomes, RequestSample.Handovers
     found = within.aggregate(
         requests=Count("pk"),
@@ -71,7 +64,7 @@ def counts_of(within: QuerySet[RequestSample]) -> traffic.Counts:
         errors=Count("pk", filter=Q(outcome__in=[outcomes.FAILED, outcomes.CUT])),
         refused=Count("pk", filter=Q(outcome=outcomes.REFUSED)),
     )
-    return traffic.Counts(**found)
+    return Tally(**found)
 
 
 def points(range_: Range, now: datetime) -> list[Point]:
@@ -176,20 +169,23 @@ def workload_of_last_hour() -> dict[str, Any] | None:
 
 def page(range_: Range) -> dict[str, Any]:
     """Charts, tables and tiles of the traffic page."""
-    found = traffic_of(range_)
-    lines = traffic.with_gaps(found.points, range_.step)
+    now = timezone.now()
+    requests, seen = requests_of(range_, now), points(range_, now)
+    steps, whole = requests.by_step(), total(requests.by_step().values())
+    lines = traffic.with_gaps(seen, range_.step)
+    by_replica, roles = replica_series(range_, now)
     figures = {
-        "queue": traffic.queue(lines, found.by_replica, found.roles, range_, found.now),
-        "slots": traffic.slots(lines, range_, found.now),
-        "tokens": traffic.tokens(lines, range_, found.now),
-        "waits": traffic.waits(found.requests, range_, found.now),
-        "phases": traffic.phases(found.requests, range_, found.now),
-        "handovers": traffic.handovers(found.requests, range_, found.now),
+        "queue": traffic.queue(lines, by_replica, roles, range_, now),
+        "slots": traffic.slots(lines, range_, now),
+        "tokens": traffic.tokens(lines, range_, now),
+        "waits": traffic.waits(steps, range_, now),
+        "phases": traffic.phases(steps, range_, now),
+        "handovers": traffic.handovers(steps, range_, now),
     }
     return {
         "figures": figures,
         "tables": {name: traffic.table_of(figure) for name, figure in figures.items()},
-        "tiles": traffic.tiles(found.points, found.requests, found.counts),
-        "every": found.every,
-        "has_samples": bool(found.points),
+        "tiles": traffic.tiles(seen, replace(requests.counts, first_token=whole.first_token)),
+        "every": requests.every,
+        "has_samples": bool(seen),
     }
