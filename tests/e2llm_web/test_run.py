@@ -1,5 +1,6 @@
 """The script that a newcomer starts first."""
 
+import re
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -27,3 +28,13 @@ def test_a_long_silent_installation_says_that_it_goes_on(
     with subprocess.Popen([sys.executable, "-c", slow]) as process:
         assert run.wait_aloud(process, 0.1) == 3
     assert "still installing after 0 s" in capsys.readouterr().out
+
+
+def test_the_locks_of_the_tests_and_of_the_product_name_the_same_versions(run: ModuleType) -> None:
+    product, clients = (
+        dict(re.findall(r"^([\w.-]+)==(\S+)", lock.read_text(), re.MULTILINE))
+        for lock in (run.LOCK, run.CLIENTS_LOCK)
+    )
+    shared = product.keys() & clients.keys()
+    assert {"openai", "aiohttp"} <= shared
+    assert {name: clients[name] for name in shared} == {name: product[name] for name in shared}

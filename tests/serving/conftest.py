@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +22,10 @@ from inventory.core.model_shape import shape_of
 from inventory.models import Device, LanguageModel, ModelFile
 from jobs.core.errors import JobFailed
 from jobs.models import Job, State
+from serving import upstream
+from serving.core.commands import ModelFacts, replica_commands
+from serving.core.placement import HostFacts
+from serving.gateway.routes import Endpoint
 from serving.models import Deployment
 from serving.runner import operate, states
 from serving.services import deployments
@@ -26,6 +33,7 @@ from serving.services import deployments
 HEADER_BYTES = 16 * 2**20
 CONTEXT_TOKENS = 1024
 MIB = 2**20
+TOOLS_TEMPLATE = Path(__file__).with_name("tool_calls.jinja")  # the small model's own knows no tools
 
 
 @dataclass
@@ -143,3 +151,58 @@ def laboratory(
         laboratory.work()
     left = states.left_on_hosts()
     assert not left.exists(), f"{list(left)} were left running"
+
+
+@pytest.fixture(scope="module")
+def real_replica(
+    llama_facts: dict[str, Any],
+    small_model: Path,
+    model_bytes: tuple[dict[str, Any], int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Endpoint]:
+    """One llama-server, started with the command line of a plan and a chat template that knows tools."""
+    folder = tmp_path_factory.mktemp("replica")
+    host = HostFacts(
+        device="box",
+        address="127.0.0.41",
+        port=18741,
+        gpus=(),
+        threads=1,
+        server_path=llama_facts["server_path"],
+        rpc_server_path=llama_facts["rpc_server_path"],
+        model_path=str(small_model),
+        flags=frozenset(llama_facts["flags"]),
+        marker="e2llm-00000000abcd",
+        run_folder=str(folder),
+        slot_folder=str(folder),
+    )
+    _, blocks = model_bytes
+    stage = {"device": "box", "master": True, "gpu_blocks": blocks, "cpu_blocks": 0}
+    plan = {"mode": "mixed", "replicas": [{"role": "mixed", "slots": 2, "stages": [stage]}]}
+    command = replica_commands(plan, ModelFacts(blocks, 1024), {"box": host})[0].master
+    (folder / "api-key").write_text("secret\n")
+    with Path(command.log_path).open("wb") as log:
+        process = subprocess.Popen(
+            [*command.argv, "--chat-template-file", TOOLS_TEMPLATE],
+            env={**os.environ, **command.environment},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        target = upstream.Target(host.address, host.port, "secret")
+        asyncio.run(until_healthy(target))
+        yield Endpoint(1, "mixed", 2, "M1", target, None, "", False, 0)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def until_healthy(target: upstream.Target) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            await upstream.call(target, "GET", "/health")
+            return
+        except upstream.UpstreamError:
+            await asyncio.sleep(0.2)
+    raise AssertionError("llama-server did not come up")

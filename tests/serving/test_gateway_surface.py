@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import time
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anthropic
 import openai
 import pytest
 
-from serving import upstream
-from serving.core.commands import ModelFacts, replica_commands
-from serving.core.placement import HostFacts
 from serving.gateway.routes import Endpoint
 from tests.serving.gateway_server import MODEL, Running, endpoint, running_gateway
 from tests.serving.stub_replica import running_stub
@@ -41,62 +34,10 @@ CALLS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def replica(
-    llama_facts: dict[str, Any],
-    small_model: Path,
-    model_bytes: tuple[dict[str, Any], int],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Endpoint]:
-    """One llama-server, started with the command line of a plan."""
-    folder = tmp_path_factory.mktemp("replica")
-    host = HostFacts(
-        device="box",
-        address="127.0.0.41",
-        port=18741,
-        gpus=(),
-        threads=1,
-        server_path=llama_facts["server_path"],
-        rpc_server_path=llama_facts["rpc_server_path"],
-        model_path=str(small_model),
-        flags=frozenset(llama_facts["flags"]),
-        marker="e2llm-00000000abcd",
-        run_folder=str(folder),
-        slot_folder=str(folder),
-    )
-    _, blocks = model_bytes
-    stage = {"device": "box", "master": True, "gpu_blocks": blocks, "cpu_blocks": 0}
-    plan = {"mode": "mixed", "replicas": [{"role": "mixed", "slots": 2, "stages": [stage]}]}
-    command = replica_commands(plan, ModelFacts(blocks, 1024), {"box": host})[0].master
-    (folder / "api-key").write_text("secret\n")
-    with Path(command.log_path).open("wb") as log:
-        process = subprocess.Popen(
-            command.argv, env={**os.environ, **command.environment}, stdout=log, stderr=log
-        )
-    try:
-        target = upstream.Target(host.address, host.port, "secret")
-        asyncio.run(until_healthy(target))
-        yield Endpoint(1, "mixed", 2, "M1", target, None, "", False, 0)
-    finally:
-        process.terminate()
-        process.wait()
-
-
-async def until_healthy(target: upstream.Target) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
-            await upstream.call(target, "GET", "/health")
-            return
-        except upstream.UpstreamError:
-            await asyncio.sleep(0.2)
-    raise AssertionError("llama-server did not come up")
-
-
 @pytest.fixture
-async def gateway(replica: Endpoint) -> AsyncIterator[Running]:
+async def gateway(real_replica: Endpoint) -> AsyncIterator[Running]:
     async with running_gateway() as running:
-        running.serve(replica, context_tokens=1024)
+        running.serve(real_replica, context_tokens=1024)
         yield running
 
 
