@@ -27,6 +27,7 @@ from serving.gateway.routes import Endpoint, Wanted  # noqa: E402
 from serving.gateway.samples import REQUESTS_PER_SECOND  # noqa: E402
 from serving.gateway.timeline import Timeline  # noqa: E402
 from serving.gateway.transfer import Transfer  # noqa: E402
+from serving.gateway.wire import Connection  # noqa: E402
 from serving.upstream import Target  # noqa: E402
 
 ADDRESS = "127.0.0.1"
@@ -73,7 +74,16 @@ def run(port: int, wanted: Wanted, mover: Mover) -> None:
 
     settle_memory()
     uvicorn.run(
-        app, host=ADDRESS, port=port, lifespan="off", log_level="error", access_log=False, backlog=1024
+        app,
+        host=ADDRESS,
+        port=port,
+        http=Connection,
+        proxy_headers=False,
+        server_header=False,
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        backlog=1024,
     )
 
 

@@ -68,10 +68,14 @@ def web(addresses: Addresses, environment: Mapping[str, str]) -> Part:
 
 
 def gateway(addresses: Addresses, environment: Mapping[str, str]) -> Part:
-    return _server("gateway", "serving.gateway.app:app", addresses.host, addresses.gateway_port, environment)
+    application, host, port = "serving.gateway.app:app", addresses.host, addresses.gateway_port
+    connection = ("--http", "serving.gateway.wire:Connection", "--no-proxy-headers")
+    return _server("gateway", application, host, port, environment, *connection)
 
 
-def _server(name: str, application: str, host: str, port: int, environment: Mapping[str, str]) -> Part:
+def _server(
+    name: str, application: str, host: str, port: int, environment: Mapping[str, str], *options: str
+) -> Part:
     async def is_ready() -> bool:
         return await ports.answers(host, port)
 
@@ -85,6 +89,7 @@ def _server(name: str, application: str, host: str, port: int, environment: Mapp
             "--no-access-log",
             "--no-server-header",
         ),
+        *options,
     ]
     return Part(name, argv, environment, is_ready)
 

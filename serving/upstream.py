@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -82,6 +82,7 @@ class Exchange(asyncio.Protocol):
         self.is_paused = False
         self.error: UpstreamError | None = None
         self.waiter: asyncio.Future[None] | None = None
+        self.shortcut: Callable[[bytes], bool] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of it
@@ -91,7 +92,6 @@ class Exchange(asyncio.Protocol):
             self.parser.feed_data(data)
         except httptools.HttpParserError as error:
             self.fail(ConnectionLost(f"the replica sent broken HTTP: {error}"))
-        self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.is_complete:
@@ -99,9 +99,14 @@ class Exchange(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self.status = self.parser.get_status_code()
+        self._wake()
 
     def on_body(self, piece: bytes) -> None:
+        is_read = self.waiter is not None and not self.waiter.done()
+        if is_read and self.shortcut is not None and self.shortcut(piece):
+            return
         self.pieces.append(piece)
+        self._wake()
         self.buffered_bytes += len(piece)
         if self.buffered_bytes > BUFFER_BYTES and not self.is_paused and self.transport is not None:
             self.is_paused = True
@@ -109,6 +114,7 @@ class Exchange(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self.is_complete = True
+        self._wake()
 
     def fail(self, error: UpstreamError) -> None:
         if self.error is None:
@@ -144,6 +150,7 @@ class Exchange(asyncio.Protocol):
     def close(self) -> None:
         """Cancel whatever the replica still does for this request."""
         self.is_complete = True
+        self.shortcut = None
         if self.transport is not None:
             self.transport.abort()
 
@@ -178,10 +185,24 @@ class Stream:
         """The whole events that have arrived, at least one; empty at the end."""
         while piece := await self.exchange.read():
             if events := self.splitter.feed(piece):
-                self.due_at = self.exchange.loop.time() + self.deadlines.inter_token_seconds
-                self.waits_for = "next token"
+                self._came()
                 return events
         return b""
+
+    def offer_to(self, take: Callable[[bytes], bool]) -> None:
+        """Offer events to `take` as they arrive, while no earlier one waits; `events` has what it declines."""
+
+        def shortcut(piece: bytes) -> bool:
+            if not self.splitter.passes(piece) or not take(piece):
+                return False
+            self._came()
+            return True
+
+        self.exchange.shortcut = shortcut
+
+    def _came(self) -> None:
+        self.due_at = self.exchange.loop.time() + self.deadlines.inter_token_seconds
+        self.waits_for = "next token"
 
     def close(self) -> None:
         self.timer.cancel()
@@ -189,6 +210,8 @@ class Stream:
 
     def _check_deadline(self) -> None:
         now = self.exchange.loop.time()
+        if self.exchange.pieces and self.exchange.waiter is None:
+            self._came()  # it is the client that is slow: the replica waits to be read
         due_at = min(self.due_at, self.ends_at)
         if now < due_at:
             self.timer = self.exchange.loop.call_at(due_at, self._check_deadline)

@@ -30,7 +30,15 @@ class EventSplitter:
                 self._rest = whole
                 return b""
             whole, self._rest = whole[:end], whole[end:]
-        return without_comments(whole) if whole.startswith(b":") or b"\n:" in whole else whole
+        return without_comments(whole) if has_comments(whole) else whole
+
+    def passes(self, piece: bytes) -> bool:
+        """Whether a piece is whole events as it is, so that nothing needs to be joined, cut or left out."""
+        return not self._rest and piece.endswith(END) and not has_comments(piece)
+
+
+def has_comments(events: bytes) -> bool:
+    return events.startswith(b":") or b"\n:" in events
 
 
 def without_comments(events: bytes) -> bytes:

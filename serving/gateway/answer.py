@@ -20,6 +20,9 @@ class Answer(Protocol):
 
     async def feed(self, events: bytes) -> None: ...
 
+    def take(self, events: bytes) -> bool:
+        """Do at once what `feed` does; false, and nothing done, when that may have to wait or to fail."""
+
     async def finish(self) -> None: ...
 
     def restart(self) -> None:
@@ -47,12 +50,18 @@ class StreamedAnswer:
             self._name = b'"model":' + sse.compact(self.request.model)
         if not self.client.has_started:
             await self.client.start(200, EVENT_STREAM)
-        events = events.replace(self._alias, self._name)
         if sse.is_special(events):
             for event in sse.split(events):
-                await self._write(self._opened(event) if sse.is_special(event) else event)
+                if event := self._opened(event) if sse.is_special(event) else event:
+                    await self.client.write(self._shown(event))
         else:
-            await self._write(events)
+            await self.client.write(self._shown(events))
+
+    def take(self, events: bytes) -> bool:
+        if not self._alias or sse.is_special(events) or not self.client.takes_now:
+            return False
+        self.client.write_now(self._shown(events))
+        return True
 
     def restart(self) -> None:
         assert not self.client.has_started, "what was sent cannot be taken back"
@@ -61,9 +70,8 @@ class StreamedAnswer:
     async def finish(self) -> None:
         await self.client.end()
 
-    async def _write(self, events: bytes) -> None:
-        if events:
-            await self.client.write(events)
+    def _shown(self, events: bytes) -> bytes:
+        return events.replace(self._alias, self._name)
 
     def _opened(self, event: bytes) -> bytes:
         if sse.is_done(event):
@@ -104,6 +112,13 @@ class WholeAnswer:
             self._whole.add(value)
             if value.get("usage"):
                 note_figures(self.timeline, value)
+
+    def take(self, events: bytes) -> bool:
+        if sse.is_special(events):
+            return False
+        for event in sse.split(events):
+            self._whole.add(sse.payload(event))
+        return True
 
     def restart(self) -> None:
         self._whole = Assembler(self.request.path == CHAT_PATH)
@@ -149,6 +164,13 @@ class StreamedMessage:
                 note_figures(self.timeline, chunk)
             if translated := self._events.of(chunk):
                 await self.client.write(translated)
+
+    def take(self, events: bytes) -> bool:
+        if not self.client.has_started or sse.is_special(events) or not self.client.takes_now:
+            return False
+        if pieces := b"".join(self._events.of(sse.payload(event)) for event in sse.split(events)):
+            self.client.write_now(pieces)
+        return True
 
     def restart(self) -> None:
         assert not self.client.has_started, "what was sent cannot be taken back"

@@ -22,12 +22,14 @@ class StreamedChoice(StreamedAnswer):
     async def finish(self) -> None:
         return
 
-    async def _write(self, events: bytes) -> None:
-        for event in sse.split(events):
-            value = sse.payload(event)
-            for choice in value["choices"]:
-                choice["index"] = self.index
-            await super()._write(sse.event(value))
+    def _shown(self, events: bytes) -> bytes:
+        return super()._shown(b"".join(self._numbered(event) for event in sse.split(events)))
+
+    def _numbered(self, event: bytes) -> bytes:
+        value = sse.payload(event)
+        for choice in value["choices"]:
+            choice["index"] = self.index
+        return sse.event(value)
 
     def _opened(self, event: bytes) -> bytes:
         opened = super()._opened(event)

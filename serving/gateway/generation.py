@@ -153,6 +153,7 @@ class Run:
         stream = await upstream.open_stream(
             destination.target, self.call.request.path, self._body(slot), deadlines
         )
+        stream.offer_to(self._take)
         try:
             while events := await stream.events():
                 if self.timeline.first_token is None and sse.has_token(events):
@@ -163,6 +164,13 @@ class Run:
             stream.close()
         if not self.answer.is_done:
             raise upstream.ConnectionLost("the replica's answer ended in the middle")
+
+    def _take(self, events: bytes) -> bool:
+        """An ordinary event, passed on in the moment of its arrival."""
+        if self.timeline.first_token is None or not self.answer.take(events):
+            return False
+        self.gateway.output_tokens += events.count(sse.END)
+        return True
 
     def _body(self, slot: int) -> dict[str, object]:
         return {

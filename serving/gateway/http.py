@@ -11,6 +11,7 @@ from typing import Any
 from serving.core.sse import compact
 from serving.gateway.errors import ApiError
 from serving.gateway.limits import Limits
+from serving.gateway.wire import EXTENSION, Wire
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -67,6 +68,8 @@ class Client:
         self._watcher: asyncio.Task[None] | None = None
         self._receive = receive
         self._send = send
+        extension = scope.get("extensions", {}).get(EXTENSION)
+        self._wire: Wire | None = extension and extension["wire"]
 
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
@@ -119,6 +122,17 @@ class Client:
         self._writing_since = time.monotonic()
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         self._writing_since = None
+
+    @property
+    def takes_now(self) -> bool:
+        """Whether a piece of the started event stream can be written without waiting for the client."""
+        return self._wire is not None and self._wire.is_free
+
+    def write_now(self, piece: bytes) -> None:
+        assert self._wire is not None, "asked for only while the client takes pieces"
+        if self.recording is not None:
+            self.recording.add(piece)
+        self._wire.write(piece)
 
     async def end(self, piece: bytes = b"") -> None:
         if self.recording is not None:

@@ -24,6 +24,7 @@ from serving.gateway.keys import Caller
 from serving.gateway.limits import Limits
 from serving.gateway.routes import Endpoint, Wanted
 from serving.gateway.timeline import Timeline
+from serving.gateway.wire import Connection
 from serving.upstream import Target
 
 MODEL = "tiny"
@@ -130,7 +131,7 @@ async def running_gateway(
 
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, http=Connection, lifespan="off", log_level="warning"))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     port = listener.getsockname()[1]
     client = AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="somebody", max_retries=0)
