@@ -39,6 +39,8 @@ def messages_request(value: dict[str, Any], size: int) -> Generation:
         chat["tools"] = chat_tools(value["tools"])
     if value.get("tool_choice"):
         chat["tool_choice"] = chat_tool_choice(value["tool_choice"])
+    last = chat["messages"][-1] if chat["messages"] else {}
+    chat["continue_final_message"] = last.get("role") == "assistant" and not last.get("tool_calls")
     return chat_request(chat, size)
 
 

@@ -31,7 +31,8 @@ Check = Callable[[Any, str], Any]  # value and name of the field -> what is pass
 class Generation:
     """An answer that was asked for: where a replica makes it, and the body that it is sent.
 
-    `opening` is how the conversation begins; follow-ups have the same one.
+    `opening` is how the conversation begins; follow-ups have the same one. `continues` is the text of the last
+    message when the answer shall go on from it.
     """
 
     model: str
@@ -43,6 +44,7 @@ class Generation:
     wants_usage: bool
     max_tokens: int | None
     token_bound: int
+    continues: str = ""
 
 
 def chat_request(value: dict[str, Any], size: int) -> Generation:
@@ -61,6 +63,7 @@ def chat_request(value: dict[str, Any], size: int) -> Generation:
         max_tokens=_max_tokens(value, "max_completion_tokens", "max_tokens"),
         # No tokenizer makes more tokens than there are bytes, so a short prompt need not be counted.
         token_bound=size + TOKENS_PER_MESSAGE * len(messages) + TOKENS_PER_TEMPLATE + tools,
+        continues=_continued(value, messages),
     )
 
 
@@ -145,6 +148,27 @@ def _content(value: Any, path: str, optional: bool) -> Any:
             raise BadRequest(f"{path} holds a part that is not text; this endpoint reads text only", path)
         parts.append({"type": "text", "text": part["text"]})
     return parts
+
+
+def _continued(value: dict[str, Any], messages: list[dict[str, Any]]) -> str:
+    """The text from which the answer shall go on; empty when nobody asked for that."""
+    field = "continue_final_message"
+    if not _flag(value.get(field) or False, field):
+        return ""
+    more = [name for name in ("tools", "logprobs") if value.get(name)]
+    more += ["response_format"] if value.get("response_format") not in (None, {"type": "text"}) else []
+    if more or _choices(value) > 1:
+        raise BadRequest(f"only plain text can be continued; leave out {' and '.join(more) or 'n'}", field)
+    last = messages[-1]
+    text = last["content"]
+    if isinstance(text, list):
+        text = text[0]["text"] if len(text) == 1 else ""
+    if last["role"] != "assistant" or last.get("tool_calls") or not (text or "").strip():
+        raise BadRequest(
+            "to be continued, the last message must be the text so far, of the assistant and without tool calls",
+            field,
+        )
+    return str(text)
 
 
 def _tool_calls(value: Any, path: str) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from serving.core.body import BadRequest, parse
 from serving.core.openai import Generation, chat_request, completion_request
 from serving.gateway.answer import Answer, StreamedAnswer, StreamedMessage, WholeAnswer, WholeMessage
 from serving.gateway.choices import run_choices
+from serving.gateway.continuing import Resumed, resume
 from serving.gateway.errors import ApiError, bad_request
 from serving.gateway.gateway import Gateway
 from serving.gateway.generation import Call, Run
@@ -182,11 +183,15 @@ async def run(
     timeline.deployment, timeline.is_stream = route.deployment, request.streams
     if gateway.keeps_prompts:
         timeline.prompt = prompt_text(request)
+    answer = answer_for(client, timeline, request)
+    if request.continues:
+        request = await resume(request, route.any_endpoint(), gateway.limits.control_seconds)
+        answer = Resumed(answer)
     call = Call(gateway, route, client, caller, request, timeline, replica)
     if request.choices > 1:
         await run_choices(call)
     else:
-        await Run(call, answer_for(client, timeline, request)).run()
+        await Run(call, answer).run()
 
 
 def chosen_replica(client: Client, caller: Caller) -> int | None:

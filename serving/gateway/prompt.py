@@ -49,8 +49,13 @@ async def tokens_of(request: Generation, endpoint: Endpoint, timeout_seconds: fl
     """The tokens that the replica would make of the same body."""
     if request.path != CHAT_PATH:
         return await tokenise(endpoint, request.body["prompt"], timeout_seconds)
-    rendered = await upstream.call(endpoint.target, "POST", "/apply-template", request.body, timeout_seconds)
-    return await tokenise(endpoint, rendered["prompt"], timeout_seconds)
+    return await tokenise(endpoint, await render(request, endpoint, timeout_seconds), timeout_seconds)
+
+
+async def render(request: Generation, endpoint: Endpoint, timeout_seconds: float) -> str:
+    """The messages of a chat as the text that the model sees."""
+    answer = await upstream.call(endpoint.target, "POST", "/apply-template", request.body, timeout_seconds)
+    return str(answer["prompt"])
 
 
 async def tokenise(endpoint: Endpoint, text: str, timeout_seconds: float) -> list[int]:

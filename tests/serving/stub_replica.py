@@ -30,6 +30,7 @@ class Stub:
     saves_tokens: bool = True
     prefix_cached: int = 0
     answers_slots: bool = True
+    closes_messages: bool = False
     bodies: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     running: set[int] = field(default_factory=set)
@@ -65,7 +66,7 @@ class Stub:
     ) -> None:
         if path == "/apply-template":
             text = "".join(str(message["content"]) for message in body["messages"])
-            await self._json(writer, {"prompt": text})
+            await self._json(writer, {"prompt": f"{text}<end>" if self.closes_messages else text})
         elif path == "/tokenize":
             await self._json(writer, {"tokens": list(range(len(body["content"].split())))})
         elif path == "/slots" and method == "GET":
