@@ -26,6 +26,7 @@ urlpatterns = [
     path("launches/<int:launch_id>/drop/", launches.drop, name="launch_drop"),
     path("traffic/", traffic.index, name="traffic"),
     path("traffic/charts/", traffic.charts, name="traffic_charts"),
+    path("traffic/replicas/", traffic.replicas, name="replicas"),
     path("traffic/requests/<str:request_id>/", traffic.inspect, name="request"),
     path("traffic/workload/", traffic.workload, name="workload"),
     path("playground/", playground.index, name="playground"),

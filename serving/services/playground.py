@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from accounts.core.asked_number import asked_number
 from accounts.models import User
 from accounts.services import internal_key
 from serving import upstream
-from serving.models import Deployment
+from serving.models import Deployment, Replica
 
 CHAT_PATH = "/v1/chat/completions"
 TIMING_HEADER = {"X-E2LLM-Timing": "1"}
@@ -41,6 +42,7 @@ class Question:
     messages: list[dict[str, str]]
     temperature: float
     max_tokens: int
+    replica: int | None = None  # the one that has to answer, for comparing; None leaves it to the gateway
 
     def body(self) -> dict[str, Any]:
         return {
@@ -60,6 +62,7 @@ def read_question(content: bytes) -> Question:
         messages = read_messages(given["messages"])
         temperature, max_tokens = float(given.get("temperature", 0.8)), int(given.get("max_tokens", 512))
         model = str(given["model"])
+        replica = asked_number(str(given.get("replica") or "")) or None
     except (ValueError, KeyError, TypeError) as error:
         raise BadQuestion(f"The question could not be read: {error!r}. Reload the page.") from None
     if not messages:
@@ -68,7 +71,7 @@ def read_question(content: bytes) -> Question:
         raise BadQuestion("The temperature must lie between 0 and 2.")
     if not 1 <= max_tokens <= MAX_ANSWER_TOKENS:
         raise BadQuestion(f"The answer may have 1 to {MAX_ANSWER_TOKENS} tokens.")
-    return Question(model, messages, temperature, max_tokens)
+    return Question(model, messages, temperature, max_tokens, replica)
 
 
 def read_messages(given: Any) -> list[dict[str, str]]:
@@ -83,8 +86,22 @@ async def ask(user: User, question: Question) -> AsyncIterator[bytes]:
     """The gateway's events for this question, once it has begun to answer; its refusals are raised as they are."""
     address = urlsplit(settings.GATEWAY_URL)
     target = upstream.Target(address.hostname or "127.0.0.1", address.port or 80, internal_key(user))
-    stream = await upstream.open_stream(target, CHAT_PATH, question.body(), DEADLINES, TIMING_HEADER)
+    headers = dict(TIMING_HEADER)
+    if question.replica is not None:
+        if not user.is_operator:
+            raise BadQuestion("Only an operator may choose the replica that answers.")
+        question = replace(question, model=await model_of(question.replica))
+        headers["X-E2LLM-Replica"] = str(question.replica)
+    stream = await upstream.open_stream(target, CHAT_PATH, question.body(), DEADLINES, headers)
     return relay(stream)
+
+
+async def model_of(replica: int) -> str:
+    """The name of the model that a replica serves."""
+    found = await Replica.objects.filter(pk=replica).select_related("deployment").afirst()
+    if found is None:
+        raise BadQuestion("The chosen replica is gone. Reload the page for those that are there.")
+    return found.deployment.name
 
 
 async def relay(stream: upstream.Stream) -> AsyncIterator[bytes]:
@@ -127,6 +144,18 @@ def resting() -> Resting:
         return Resting("Stopping", f"{stopping} {NOT_ANSWERING[Deployment.States.STOPPING]}", stopping)
     text = "No deployment is running. Plan and deploy a model, then ask it here."
     return Resting("Nothing to talk to yet", text, None)
+
+
+def answering_replicas() -> list[Replica]:
+    """Replicas that can be asked alone: ready, and not one that only computes prompts for others."""
+    ready = Replica.objects.filter(
+        state=Replica.States.READY, deployment__wanted=Deployment.Wanted.RUNNING
+    ).select_related("deployment")
+    return [
+        replica
+        for replica in ready
+        if replica.role != Replica.Roles.PREFILL or not replica.deployment.handover_on
+    ]
 
 
 def served_models() -> list[str]:

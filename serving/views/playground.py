@@ -41,7 +41,16 @@ def index(request: HttpRequest) -> HttpResponse:
 def compare(request: HttpRequest) -> HttpResponse:
     models = playground.served_models()
     resting = None if models else playground.resting()
-    context = {"models": models, "resting": resting, "sides": ["Left", "Right"]}
+    user = person(request)
+    context = {
+        "models": models,
+        "resting": resting,
+        "replicas": playground.answering_replicas() if user.is_operator else [],
+        "sides": [
+            {"name": name, "replica": asked_number(request.GET.get(name.lower(), ""))}
+            for name in ("Left", "Right")
+        ],
+    }
     return render(request, "serving/compare.html", context)
 
 

@@ -11,11 +11,12 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET
 
+from accounts.core.asked_number import asked_number
 from serving.charts import request_rows
 from serving.charts.traffic import RANGES, chosen_range
 from serving.forms import RequestFilterForm
 from serving.models import RequestSample
-from serving.services import traffic
+from serving.services import replica_pair, traffic
 
 PAGE_SIZE = 50
 
@@ -42,6 +43,19 @@ def charts(request: HttpRequest) -> JsonResponse:
     """The figures and tiles of a range again, for the live page."""
     found = traffic.page(chosen_range(request.GET.get("range")))
     return JsonResponse({"figures": found["figures"], "tiles": found["tiles"]})
+
+
+@require_GET
+def replicas(request: HttpRequest) -> HttpResponse:
+    """Two replicas side by side: planned, measured, and where their requests waited."""
+    range_ = chosen_range(request.GET.get("range", "1h"))
+    offered = replica_pair.choices()
+    left, right = (asked_number(request.GET.get(side, "")) for side in ("left", "right"))
+    pair = replica_pair.chosen(offered, left, right)
+    context: dict[str, Any] = {"ranges": RANGES, "range": range_, "offered": offered}
+    if pair is not None:
+        context |= replica_pair.compared(pair, range_)
+    return render(request, "serving/replicas.html", context)
 
 
 @require_GET

@@ -24,6 +24,7 @@ function question(side) {
   const system = setting("system").trim();
   return {
     model: setting("model"),
+    replica: Number(side.element.querySelector("[name=replica]")?.value) || null,
     temperature: Number(setting("temperature")),
     max_tokens: Number(setting("max_tokens")),
     messages: [...(system ? [{ role: "system", content: system }] : []), ...side.messages],
@@ -72,6 +73,12 @@ form.addEventListener("submit", async (event) => {
   announce(answered.includes(false) ? "Not both have answered." : "Both answers are complete.");
   input.focus({ preventScroll: true });
 });
+// A replica serves one model, so that there is nothing left to choose.
+function lockModels() {
+  for (const { element } of sides) element.querySelector("[name=model]").disabled = Boolean(element.querySelector("[name=replica]")?.value);
+}
+root.addEventListener("change", lockModels);
+lockModels();
 input.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
 });
