@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from inventory.core.model_shape import ModelShape
 from inventory.models import Device, LanguageModel, ModelFile
-from serving.core.commands import ModelFacts
+from serving.core.commands import ModelFacts, ReplicaCommands, one_replica
 from serving.core.placement import BadLaunch, Gpu, HostFacts
-from serving.models import Deployment, ManagedProcess
+from serving.models import Deployment, ManagedProcess, Replica
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the host's tmpfs; the folder in it is made with mode 700
 LOOPBACK = "127.0.0.1"
@@ -43,6 +44,20 @@ def devices_by_name(plan: dict[str, Any], device_ids: dict[str, int]) -> dict[st
             )
         found[name] = device
     return found
+
+
+def devices_of(deployment: Deployment) -> dict[str, Device]:
+    """The plan's names -> the devices that a deployment of it uses."""
+    ids = dict(deployment.plan_run.device_ids) if deployment.plan_run else {}
+    return devices_by_name(deployment.plan, ids)
+
+
+def is_master_of(deployment: Deployment, replica: Replica, device: Device) -> bool:
+    """Whether the plan puts the replica's llama-server on this device."""
+    ids = dict(deployment.plan_run.device_ids) if deployment.plan_run else {}
+    stages = deployment.plan["replicas"][replica.index]["stages"]
+    master = next(stage["device"] for stage in stages if stage["master"])
+    return ids[master] == device.pk if master in ids else master == device.name
 
 
 def model_file(deployment: Deployment, device: Device) -> ModelFile:
@@ -100,6 +115,22 @@ def host_facts(name: str, device: Device, process: ManagedProcess, model_path: s
         run_folder=process.run_folder,
         slot_folder=process.slot_folder,
     )
+
+
+def commands_of(
+    deployment: Deployment,
+    replica: Replica,
+    devices: Mapping[str, Device],
+    processes: Mapping[str, ManagedProcess],
+) -> ReplicaCommands:
+    """The command lines of one replica, whose processes have their ports and folders."""
+    hosts = {}
+    for name, process in processes.items():
+        is_master = process.kind == ManagedProcess.Kinds.MASTER
+        path = model_file(deployment, devices[name]).path if is_master else ""
+        hosts[name] = host_facts(name, devices[name], process, path)
+    plan = deployment.plan["replicas"][replica.index]
+    return one_replica(replica.index, plan, model_facts(deployment), hosts, deployment.handover_on)
 
 
 def refuse_unequal_builds(label: str, devices: list[Device]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from inventory.remote import Connection, RemoteError
@@ -52,6 +52,16 @@ class Observation:
             if seen.marker == marker and (pid is None or (seen.pid, seen.start_ticks) == (pid, start_ticks)):
                 return seen
         return None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What one process is: its command line, and the installed program that it runs (empty: another)."""
+
+    words: tuple[str, ...]
+    program: str
+    home: str
+    has_shared_memory: bool
 
 
 def answers(stdout: str) -> Iterator[tuple[str, str]]:
@@ -116,6 +126,20 @@ def seen_from(line: str) -> Seen:
         installation="" if installation == "-" else installation,
         command=command[0] if command else "",
     )
+
+
+async def identity(connection: Connection, pid: int, programs_there: Sequence[str]) -> Identity:
+    """The whole command line of a process, and which of the installed programs it runs."""
+    found: dict[str, str] = {"program": ""}
+    words = []
+    for word, rest in answers(await run_program(connection, programs.IDENTITY, [str(pid), *programs_there])):
+        if word == "word":
+            words.append(rest)
+        else:
+            found[word] = rest
+    if "end" not in found:
+        raise RemoteError(f"The host did not say what process {pid} is.")
+    return Identity(tuple(words), found["program"], found["home"], found["shm"] == "yes")
 
 
 def free_port(taken: frozenset[int], start: int = FIRST_PORT) -> int | None:

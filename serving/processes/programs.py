@@ -198,6 +198,28 @@ fi
 """
 )
 
+# Arguments: pid, then paths of programs: one word of its command line a line, and which of the programs it runs.
+# A program that was replaced on the disk is another file than the one that runs.
+IDENTITY = (
+    TOOLS
+    + r"""
+pid=$1; shift
+say home "$HOME"
+if [ -d /dev/shm ] && [ -w /dev/shm ]; then say shm yes; else say shm no; fi
+if [ "$os" = Linux ]; then
+  tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | sed 's/^/e2llm word /'
+  for path in "$@"; do [ "/proc/$pid/exe" -ef "$path" ] && say program "$path"; done
+else
+  ps -ww -o command= -p "$pid" 2>/dev/null | tr ' ' '\n' | sed 's/^/e2llm word /'
+  inodes=$(lsof -nP -a -p "$pid" -d txt -F i 2>/dev/null)
+  for path in "$@"; do
+    printf '%s\n' "$inodes" | grep -qx "i$(stat -L -f %i "$path" 2>/dev/null)" && say program "$path"
+  done
+fi
+say end
+"""
+)
+
 # Arguments: file, lines.
 LOG_TAIL = r"""
 if [ -r "$1" ]; then tail -c 262144 "$1" | tail -n "$2"; fi

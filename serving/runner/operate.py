@@ -1,4 +1,4 @@
-"""One change of one deployment at a time: deploy, stop, restart or drain a replica."""
+"""One change of one deployment at a time: deploy, stop, restart, drain or adopt a replica."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jobs.core.errors import Cancelled, JobFailed
 from jobs.progress import Progress
 from serving.models import Deployment, Launch, Replica
 from serving.runner import drain, states
+from serving.runner.adopt import adopt
 from serving.runner.roll_out import masters_without_model, roll_out, take_down
 
 TASK = "serving.operate"
@@ -31,8 +32,10 @@ def change(progress: Progress) -> None:
     if params["action"] == "stop":
         stop(progress, deployment)
         return
-    replica = Replica.objects.get(deployment=deployment, index=params["replica"])
-    if params["action"] == "rest":
+    replica = deployment.replicas.get(index=params["replica"])
+    if params["action"] == "adopt":
+        take_over(progress, deployment, replica)
+    elif params["action"] == "rest":
         rest(progress, deployment, replica)
     else:
         restart(progress, deployment, replica)
@@ -188,6 +191,15 @@ def rest(progress: Progress, deployment: Deployment, replica: Replica) -> None:
         )
     progress.end_step("stop")
     progress.report(f"{replica.label} is stopped; {how}", 1.0)
+
+
+def take_over(progress: Progress, deployment: Deployment, replica: Replica) -> None:
+    """A replica that runs without being managed becomes one of ours; the others are left as they are."""
+    try:
+        adopt(progress, deployment, replica)
+    finally:
+        if deployment.wanted == Deployment.Wanted.RUNNING:
+            settle(deployment)
 
 
 def empty(progress: Progress, replica: Replica) -> str:

@@ -12,7 +12,7 @@ from inventory.remote import RemoteError
 from jobs.core.errors import JobFailed
 from serving import from_inventory
 from serving.core import startup
-from serving.core.commands import LOG_FILE, ModelFacts, ProcessCommand, ReplicaCommands, one_replica
+from serving.core.commands import LOG_FILE, ProcessCommand, ReplicaCommands
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.processes import lifecycle, observe
 from serving.processes.observe import Observation
@@ -81,12 +81,10 @@ def ports_in_use() -> frozenset[int]:
     return frozenset(row.port for row in rows if row.port is not None)
 
 
-async def make_commands(fleet: Fleet, unit: Unit, facts: ModelFacts) -> None:
+async def make_commands(fleet: Fleet, unit: Unit) -> None:
     """Choose a port and folders for each process, write them down, and make the command lines."""
-    hosts = {}
     for name, process in unit.processes.items():
-        device = unit.devices[name]
-        state = fleet.states[device.pk]
+        state = fleet.states[unit.devices[name].pk]
         port = observe.free_port(state.listening_ports | await run_in_database(ports_in_use))
         if port is None:
             raise JobFailed(
@@ -98,11 +96,9 @@ async def make_commands(fleet: Fleet, unit: Unit, facts: ModelFacts) -> None:
             state.home, process.marker, has_shared_memory=state.has_shared_memory
         )
         await run_in_database(states.note_wanted, process, port, run_folder, slot_folder)
-        path = ""
-        if process.kind == Kinds.MASTER:
-            path = (await run_in_database(from_inventory.model_file, unit.deployment, device)).path
-        hosts[name] = from_inventory.host_facts(name, device, process, path)
-    unit.commands = one_replica(unit.replica.index, unit.plan, facts, hosts, unit.deployment.handover_on)
+    unit.commands = await run_in_database(
+        from_inventory.commands_of, unit.deployment, unit.replica, unit.devices, unit.processes
+    )
     for name, process in unit.processes.items():
         await run_in_database(states.note_argv, process, unit.command_of(name))
     master = unit.command_of(unit.master_name)

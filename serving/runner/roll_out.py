@@ -15,7 +15,6 @@ from inventory.upstream import UpstreamError
 from jobs.core.errors import Cancelled, JobFailed, LeaseLost
 from jobs.progress import Progress
 from serving import from_inventory
-from serving.core.commands import ModelFacts
 from serving.core.placement import BadLaunch
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.processes import observe
@@ -40,10 +39,9 @@ EXPECTED_FAILURES = (RemoteError, UpstreamError, BadLaunch, StartRefused, JobFai
 def roll_out(progress: Progress, deployment: Deployment, replicas: Iterable[Replica]) -> None:
     """Start these replicas and make sure that the plan is in force; all of them are stopped when one fails."""
     try:
-        devices = from_inventory.devices_by_name(deployment.plan, device_ids(deployment))
+        devices = from_inventory.devices_of(deployment)
         prepared = [prepare(progress, deployment, replica, devices) for replica in replicas]
-        facts = from_inventory.model_facts(deployment)
-        async_to_sync(bring_up)(progress, prepared, facts)
+        async_to_sync(bring_up)(progress, prepared)
     except LeaseLost:
         raise
     except (Cancelled, *EXPECTED_FAILURES) as error:
@@ -56,16 +54,12 @@ def roll_out(progress: Progress, deployment: Deployment, replicas: Iterable[Repl
 def masters_without_model(deployment: Deployment) -> list[Device]:
     """Masters on which no copy of the model is known; the roll-out names a device that is not there at all."""
     try:
-        devices = from_inventory.devices_by_name(deployment.plan, device_ids(deployment))
+        devices = from_inventory.devices_of(deployment)
     except BadLaunch as error:
         raise JobFailed(str(error)) from error
     stages = [stage for replica in deployment.plan["replicas"] for stage in replica["stages"]]
     masters = [devices[stage["device"]] for stage in stages if stage["master"]]
     return [device for device in masters if not device.model_files.filter(model=deployment.model).exists()]
-
-
-def device_ids(deployment: Deployment) -> dict[str, int]:
-    return dict(deployment.plan_run.device_ids) if deployment.plan_run else {}
 
 
 def prepare(progress: Progress, deployment: Deployment, replica: Replica, devices: dict[str, Device]) -> Unit:
@@ -84,7 +78,7 @@ def prepare(progress: Progress, deployment: Deployment, replica: Replica, device
     return unit
 
 
-async def bring_up(progress: Progress, prepared: list[Unit], facts: ModelFacts) -> None:
+async def bring_up(progress: Progress, prepared: list[Unit]) -> None:
     devices = [device for unit in prepared for device in unit.devices.values()]
     async with reach(devices, progress) as fleet:
         for unit in prepared:
@@ -93,7 +87,7 @@ async def bring_up(progress: Progress, prepared: list[Unit], facts: ModelFacts) 
         for unit in prepared:
             refuse_without_memory(fleet, unit)
         for unit in prepared:
-            await units.make_commands(fleet, unit, facts)
+            await units.make_commands(fleet, unit)
         await together(start_replica(fleet, unit) for unit in prepared)
 
 

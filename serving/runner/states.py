@@ -58,6 +58,16 @@ def note_started(process: ManagedProcess, started: Started) -> None:
     )
 
 
+def note_adopted(process: ManagedProcess) -> bool:
+    """A process that runs already becomes a row, or the row it had is brought back; whether it is a new one."""
+    process.state, process.started_at = ManagedProcess.States.STARTED, timezone.now()
+    known = ManagedProcess.objects.filter(marker=process.marker).first()
+    if known is not None:
+        process.pk, process.started_at = known.pk, known.started_at or process.started_at
+    process.save()
+    return known is None
+
+
 def age_seconds(process: ManagedProcess) -> float:
     """Since its start on the host."""
     assert process.started_at is not None, "started"

@@ -1,4 +1,7 @@
-"""Processes with a mark like ours that no deployment knows: listed, and our own stopped when a person says so."""
+"""Processes with a mark like ours that no deployment knows: listed, and our own stopped when a person says so.
+
+What may become of one beside that: serving.services.adoption.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from inventory.remote import RemoteError, connect
 from serving import from_inventory
 from serving.models import ManagedProcess
 from serving.processes import lifecycle, observe, whose
-from serving.processes.observe import Observation, Seen
+from serving.processes.observe import Identity, Observation, Seen
 
 LOOK_SECONDS = 12.0
 MARKER = re.compile(r"e2llm-[0-9a-f]{12}")
@@ -44,6 +47,8 @@ class Orphan:
     devices: tuple[Device, ...]
     process: Seen
     is_ours: bool
+    boot_id: str = ""
+    identity: Identity | None = None
 
     @property
     def where(self) -> str:
@@ -57,37 +62,46 @@ class Search:
     orphans: list[Orphan]
     silent: list[Device]
 
-    @property
-    def ours(self) -> list[Orphan]:
-        return [orphan for orphan in self.orphans if orphan.is_ours]
 
-    @property
-    def foreign(self) -> list[Orphan]:
-        return [orphan for orphan in self.orphans if not orphan.is_ours]
+@dataclass(frozen=True)
+class Sight:
+    """What one device shows: its processes, and what those are that nobody manages, by process number."""
+
+    seen: Observation
+    identities: dict[int, Identity]
 
 
 async def find(devices: Sequence[Device], known: Known) -> Search:
     """Look at all devices at once. Devices that are one machine show the same process: it is listed once."""
+    sights = await asyncio.gather(*(look(device, known) for device in devices))
+    found: dict[tuple[str, int], tuple[Seen, list[tuple[Device, Sight]]]] = {}
+    for device, sight in zip(devices, sights, strict=True):
+        for process in sight.seen.processes if sight else ():
+            if sight is not None and process.marker not in known.managed:
+                key = (sight.seen.boot_id, process.pid)
+                found.setdefault(key, (process, []))[1].append((device, sight))
+    silent = [device for device, sight in zip(devices, sights, strict=True) if sight is None]
+    return Search([orphan(process, seen_by, known) for process, seen_by in found.values()], silent)
 
-    async def look(device: Device) -> Observation | None:
-        try:
-            async with asyncio.timeout(LOOK_SECONDS), connect(device) as connection:
-                return await observe.observe(connection)
-        except (RemoteError, TimeoutError):
-            return None
 
-    looks = await asyncio.gather(*(look(device) for device in devices))
-    found: dict[tuple[str, int], tuple[Seen, list[Device]]] = {}
-    for device, seen in zip(devices, looks, strict=True):
-        for process in seen.processes if seen else ():
-            if seen is not None and process.marker not in known.managed:
-                found.setdefault((seen.boot_id, process.pid), (process, []))[1].append(device)
-    silent = [device for device, seen in zip(devices, looks, strict=True) if seen is None]
-    orphans = [
-        Orphan(home_of(process, seen_by, known), process, known.is_ours(process))
-        for process, seen_by in found.values()
-    ]
-    return Search(orphans, silent)
+async def look(device: Device, known: Known) -> Sight | None:
+    """None of a device that does not answer."""
+    programs = [path for key in ("server_path", "rpc_server_path") if (path := device.llama.get(key))]
+    try:
+        async with asyncio.timeout(LOOK_SECONDS), connect(device) as connection:
+            seen = await observe.observe(connection)
+            unknown = [process.pid for process in seen.processes if process.marker not in known.managed]
+            identities = {pid: await observe.identity(connection, pid, programs) for pid in unknown}
+            return Sight(seen, identities)
+    except (RemoteError, TimeoutError):
+        return None
+
+
+def orphan(process: Seen, seen_by: Sequence[tuple[Device, Sight]], known: Known) -> Orphan:
+    devices = home_of(process, [device for device, _ in seen_by], known)
+    sight = next(sight for device, sight in seen_by if device == devices[0])
+    identity = sight.identities.get(process.pid)
+    return Orphan(devices, process, known.is_ours(process), sight.seen.boot_id, identity)
 
 
 def home_of(process: Seen, seen_by: Sequence[Device], known: Known) -> tuple[Device, ...]:
@@ -104,20 +118,27 @@ def reachable_devices() -> list[Device]:
 
 def known() -> Known:
     rows = ManagedProcess.objects.all()
-    managed = rows.exclude(state__in=ENDED).values_list("marker", flat=True)
+    # A device that was removed and added again is another one: nobody manages what runs there any more.
+    managed = rows.exclude(state__in=ENDED).exclude(device=None).values_list("marker", flat=True)
     return Known(frozenset(managed), dict(rows.values_list("marker", "device_id")))
 
 
-def check(search: Search, marker: str) -> None:
-    """Refuse what a deployment manages, what another installation started, and what does not run."""
+def with_marker(search: Search, marker: str) -> Orphan:
+    """Refuses what a deployment manages, and what does not run."""
     if not MARKER.fullmatch(marker):
         raise NotAnOrphan(f"{marker!r} is not a mark of ours.")
     if marker in known().managed:
         raise NotAnOrphan("A deployment manages this process: stop it on the deployment's page.")
-    if marker in {orphan.process.marker for orphan in search.foreign}:
+    for orphan in search.orphans:
+        if orphan.process.marker == marker:
+            return orphan
+    raise NotAnOrphan("No process with this mark runs there any more. Look again.")
+
+
+def check(search: Search, marker: str) -> None:
+    """Refuse to stop what another installation started, and what is no orphan."""
+    if not with_marker(search, marker).is_ours:
         raise NotAnOrphan("Another dashboard started this process: stop it there.")
-    if marker not in {orphan.process.marker for orphan in search.ours}:
-        raise NotAnOrphan("No process with this mark runs there any more. Look again.")
 
 
 async def stop(device: Device, marker: str) -> None:
