@@ -79,6 +79,7 @@ function lockModels() {
 }
 root.addEventListener("change", lockModels);
 lockModels();
+setRunning(null);
 input.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
 });

@@ -144,3 +144,4 @@ root.addEventListener("click", (event) => {
 });
 root.addEventListener("change", () => showCode(root, root.dataset.endpoint, question()));
 drawAll();
+setRunning(null);
