@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
-from planner.core.latency import PREFILL_PIECE_TOKENS, Costs
+from planner.core.figures import Figures, figures, step_seconds
+from planner.core.latency import Costs
 from planner.core.memory import Floats, Ints
 from planner.core.problem import Problem
+from planner.core.serial_split import SerialSplits
 from planner.core.slots import (
     DECODE,
     MIXED,
     PREFILL,
+    Gathered,
     Group,
-    Outcome,
     RolePoints,
-    SerialSplits,
-    overlapped_best,
+    Rows,
+    Splits,
+    chosen,
+    overlapped_splits,
 )
 
-SHORT_ANSWER_SIGMAS = 2.5  # a mixed replica must hold the floor for answers this much shorter than the mean
+NUMBERS_AT_ONCE = 2_000_000  # of an array over groups, devices, operating points and blocks
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,36 @@ class Option:
     bare_requests_per_second: float  # as the paper counts it: without the hand-over
 
 
+@dataclass(frozen=True)
+class OptionTable:
+    """Options of many groups, the fields of `Option` as columns; those of one group stand together."""
+
+    slots: Ints
+    micro_batch: Ints
+    master: Ints
+    counts: Ints  # [option, device]
+    bottleneck_seconds: Floats
+    pass_seconds: Floats
+    tpot_seconds: Floats
+    prefill_seconds: Floats
+    handover_seconds: Floats
+    requests_per_second: Floats
+    bare_requests_per_second: Floats
+
+    def options(self, role: str, group: Group, rows: slice) -> tuple[Option, ...]:
+        columns = {field.name: getattr(self, field.name)[rows].tolist() for field in fields(self)}
+        columns["counts"] = [tuple(blocks) for blocks in columns["counts"]]
+        found = zip(*columns.values(), strict=True)
+        return tuple(Option(group, role, **dict(zip(columns, row, strict=True))) for row in found)
+
+
+class Place(NamedTuple):
+    """Where the options of a group stand in a table."""
+
+    table: OptionTable
+    rows: slice
+
+
 class Catalogue:
     """Options of every group, cached by kinds; `evaluations` counts the groups worked out."""
 
@@ -50,6 +86,7 @@ class Catalogue:
         self.costs = Costs(problem)
         self.evaluations = 0
         self.serial = problem.policy.runtime == "serial"
+        self._places: dict[tuple[str, Group], Place | None] = {}
         self._options: dict[tuple[str, Group], tuple[Option, ...]] = {}
         self._points: dict[tuple[str, int], RolePoints] = {}
         self._splits: dict[str, SerialSplits] = {}
@@ -61,13 +98,33 @@ class Catalogue:
         """Options on the Pareto list of rate and slots, most slots first; empty when the group cannot do it."""
         key = (role, group)
         if key not in self._options:
-            self.evaluations += 1
-            self._options[key] = self._work_out(role, group)
+            place = self.place(role, group)
+            self._options[key] = place.table.options(role, group, place.rows) if place else ()
         return self._options[key]
+
+    def place(self, role: str, group: Group) -> Place | None:
+        """The group's options as columns, without the cost of an `Option` for each."""
+        key = (role, group)
+        if key not in self._places:
+            self.work_out(role, [group])
+        return self._places[key]
 
     def prefill(self, group: Group) -> Option | None:
         found = self.options(PREFILL, group)
         return found[0] if found else None
+
+    def work_out(self, role: str, groups: Iterable[Group]) -> None:
+        """Options of these groups, all at once: several times faster than one after the other."""
+        by_size: dict[int, list[Group]] = {}
+        for group in dict.fromkeys(groups):
+            if (role, group) not in self._places:
+                by_size.setdefault(len(group), []).append(group)
+        for size, fresh in by_size.items():
+            points = self.points(role, size)
+            width = max(1, len(points.slots)) * size * (points.blocks + 1)
+            at_once = max(1, NUMBERS_AT_ONCE // (width if self.serial else width * size))
+            for start in range(0, len(fresh), at_once):
+                self._work_out(role, fresh[start : start + at_once])
 
     def points(self, role: str, n_devices: int) -> RolePoints:
         """The operating points scanned for a replica of that many devices."""
@@ -84,150 +141,87 @@ class Catalogue:
             self._points[key] = RolePoints(self.costs, role, slots, batch)
         return self._points[key]
 
-    def outcome(self, role: str, group: Group) -> Outcome | None:
-        points = self.points(role, len(group))
-        if not len(points.slots) or len(group) > points.blocks:
+    def splits(self, role: str, groups: Sequence[Group]) -> Splits | None:
+        """Best splits of groups of one size; None when they have more devices than blocks or slots."""
+        points = self.points(role, len(groups[0]))
+        if not len(points.slots) or len(groups[0]) > points.blocks:
             return None
         if not self.serial:
-            return overlapped_best(points, group)
+            return overlapped_splits(points, groups)
         if role not in self._splits:
             self._splits[role] = SerialSplits(points)
-        return self._splits[role].best(group)
+        return self._splits[role].best(groups)
 
-    def _work_out(self, role: str, group: Group) -> tuple[Option, ...]:
-        outcome = self.outcome(role, group)
-        if outcome is None:
-            return ()
-        points = self.points(role, len(group))
-        if role == PREFILL:
-            seconds = outcome.pass_seconds if self.serial else outcome.bottleneck_seconds
-            figures = _Figures(1.0 / seconds, np.zeros(1), outcome.pass_seconds, outcome.pass_seconds)
-        elif role == DECODE:
-            tpot = self.step_seconds(outcome, len(group))
-            rates = points.slots / (self.problem.workload.output_tokens * tpot)
-            figures = _Figures(rates, tpot, np.zeros(len(tpot)), outcome.pass_seconds)
-        else:
-            figures = self._mixed(outcome, points, group)
-        floor = self.problem.policy.min_tokens_per_second
-        keep = np.isfinite(outcome.pass_seconds) & (figures.tpot * floor <= 1 + 1e-12)
-        rows = _pareto_rows(points.slots, np.where(keep, figures.rate, -1.0))
-        counts = outcome.split(rows)
-        return tuple(
-            self._option(points, group, (int(outcome.master[row]), tuple(blocks)), row, figures)
-            for row, blocks in zip(rows.tolist(), counts.tolist(), strict=True)
+    def step_seconds(self, group: Group) -> Floats:
+        """Seconds between two tokens of a request, decoding alone: [operating point], empty where there is none."""
+        splits = self.splits(DECODE, [group])
+        if splits is None:
+            return np.zeros(0)
+        return step_seconds(splits.pass_seconds[0], splits.bottleneck_seconds[0], len(group), self.serial)
+
+    def _work_out(self, role: str, groups: list[Group]) -> None:
+        self.evaluations += len(groups)
+        self._places.update(((role, group), None) for group in groups)
+        splits = self.splits(role, groups)
+        if splits is None:
+            return
+        points, gathered = (
+            self.points(role, len(groups[0])),
+            Gathered(self.points(role, len(groups[0])), groups),
         )
+        able = figures(self.problem, points, splits, gathered)
+        floor = self.problem.policy.min_tokens_per_second
+        keep = np.isfinite(splits.pass_seconds) & (able.tpot * floor <= 1 + 1e-12)
+        group, point = _pareto(np.where(keep, able.rate, -1.0))
+        table = self._table(points, gathered, chosen(splits, group, point), able)
+        borders = np.searchsorted(group, np.arange(len(groups) + 1)).tolist()
+        for number, one in enumerate(groups):
+            start, end = borders[number : number + 2]
+            if end > start:
+                self._places[role, one] = Place(table, slice(start, end))
 
-    def step_seconds(self, outcome: Outcome, n_devices: int) -> Floats:
-        """Seconds between two tokens of one request: the pass, or the pipeline's round when stages overlap."""
-        if self.serial:
-            return outcome.pass_seconds
-        return np.maximum(outcome.pass_seconds, n_devices * outcome.bottleneck_seconds)
-
-    def _option(
-        self,
-        points: RolePoints,
-        group: Group,
-        split: tuple[int, tuple[int, ...]],
-        row: int,
-        figures: _Figures,
-    ) -> Option:
-        master, counts = split
-        handover = 0.0 if points.role == MIXED else self.handover_seconds(group, master, counts)
-        bare = float(figures.rate[row])
+    def _table(self, points: RolePoints, gathered: Gathered, rows: Rows, able: Figures) -> OptionTable:
+        at = (rows.group, rows.point)
+        bare = able.rate[at]
+        handover = np.zeros(len(bare)) if points.role == MIXED else self._handover_seconds(gathered, rows)
         seconds = points.prompt_seconds if points.role == PREFILL else points.decode_seconds
-        stages = [seconds(kind)[int(k == master), row, counts[k]] for k, kind in enumerate(group)]
-        return Option(
-            group=group,
-            role=points.role,
-            slots=int(points.slots[row]),
-            micro_batch=int(points.micro_batch[row]),
-            master=master,
-            counts=counts,
-            bottleneck_seconds=float(max(stages)),
-            pass_seconds=float(figures.pass_seconds[row]),
-            tpot_seconds=float(figures.tpot[row]),
-            prefill_seconds=float(figures.prompt[row]),
+        with np.errstate(divide="ignore"):
+            rate = np.minimum(bare, 1.0 / handover)
+        return OptionTable(
+            slots=points.slots[rows.point],
+            micro_batch=points.micro_batch[rows.point],
+            master=rows.master,
+            counts=rows.counts,
+            bottleneck_seconds=gathered.stage_rows(seconds, rows).max(axis=1),
+            pass_seconds=able.pass_seconds[at],
+            tpot_seconds=able.tpot[at],
+            prefill_seconds=able.prompt[at],
             handover_seconds=handover,
-            requests_per_second=min(bare, 1.0 / handover) if handover > 0 else bare,
+            requests_per_second=rate,
             bare_requests_per_second=bare,
         )
 
-    def handover_seconds(self, group: Group, master: int, counts: tuple[int, ...]) -> float:
-        """Seconds that one request's KV cache keeps the master's port busy, with gathering from its workers."""
+    def _handover_seconds(self, gathered: Gathered, rows: Rows) -> Floats:
+        """Seconds that a request's KV cache keeps the master's port busy, with gathering from its workers."""
         problem = self.problem
         if not problem.policy.handover:
-            return 0.0
-        share = 1.0 - counts[master] / problem.model.blocks
-        port = problem.nic_bytes_per_second(self.costs.kinds[group[master]].name)
-        return problem.model.handoff_bytes(problem.workload.input_tokens) / port * (1.0 + share)
-
-    def _mixed(self, outcome: Outcome, points: RolePoints, group: Group) -> _Figures:
-        """A replica that does both phases: its tokens come at the worst pace that prompts of others leave."""
-        rows = np.flatnonzero(np.isfinite(outcome.pass_seconds))
-        decode, prompt = _phases(outcome, points, group, rows)
-        slots, tokens = points.slots[rows], self.problem.workload.output_tokens
-        step = decode.whole if self.serial else np.maximum(decode.whole, len(group) * decode.slowest)
-        stall = prompt.whole if self.serial else prompt.slowest
-        busy = (outcome.pass_seconds if self.serial else outcome.bottleneck_seconds)[rows]
-        lived = (prompt.whole + tokens * step + (slots - 1) * stall) / slots
-        piece = stall * min(1.0, PREFILL_PIECE_TOKENS / self.problem.workload.input_tokens)
-        per_token = np.minimum((slots - 1) * stall / shortest_answer(self.problem), piece)
-        found = _Figures(*(np.full(len(points.slots), np.inf) for _ in range(4)))
-        found.rate[rows] = 1.0 / np.maximum(busy, lived)
-        found.tpot[rows] = step + per_token
-        found.prompt[rows] = prompt.whole
-        found.pass_seconds[rows] = decode.whole
-        return found
+            return np.zeros(len(rows.group))
+        at_master = np.take_along_axis(rows.counts, rows.master[:, None], axis=1)[:, 0]
+        share = 1.0 - at_master / problem.model.blocks
+        names = [self.costs.kinds[kind].name for kind in gathered.kinds]
+        ports = np.array([problem.nic_bytes_per_second(name) for name in names])
+        port = ports[gathered.members[rows.group, rows.master]]
+        size = problem.model.handoff_bytes(problem.workload.input_tokens)
+        return np.asarray(size / port * (1.0 + share))
 
 
-@dataclass(frozen=True)
-class _Figures:
-    """What follows from the best split at each operating point."""
+def _pareto(rates: Floats) -> tuple[Ints, Ints]:
+    """Operating points of each group that no other one beats in both slots and rate, most slots first.
 
-    rate: Floats
-    tpot: Floats
-    prompt: Floats
-    pass_seconds: Floats
-
-
-@dataclass(frozen=True)
-class _Phase:
-    """Seconds of a whole pass and of its slowest part, hops among them."""
-
-    whole: Floats
-    slowest: Floats
-
-
-def shortest_answer(problem: Problem) -> float:
-    """Tokens of an unusually short answer under the workload's spread (lognormal)."""
-    workload = problem.workload
-    sigma = float(np.sqrt(np.log1p(workload.output_cv**2)))
-    return max(1.0, workload.output_tokens * float(np.exp(-SHORT_ANSWER_SIGMAS * sigma - sigma**2 / 2)))
-
-
-def _phases(outcome: Outcome, points: RolePoints, group: Group, rows: Ints) -> tuple[_Phase, _Phase]:
-    """The same split seen as decode steps and as prompts."""
-    counts, master = outcome.split(rows), outcome.master[rows]
-    found = []
-    for seconds, hop in (
-        (points.decode_seconds, points.decode_hop),
-        (points.prompt_seconds, points.prompt_hop),
-    ):
-        whole, slowest = np.zeros(len(rows)), np.zeros(len(rows))
-        for k, kind in enumerate(group):
-            stage = seconds(kind)[(master == k).astype(np.int64), rows, counts[:, k]]
-            whole, slowest = whole + stage, np.maximum(slowest, stage)
-        for position in sorted(set(master.tolist())) if len(group) > 1 else ():
-            here = master == position
-            for a, b in points.hops_of(group, position):
-                whole = whole + np.where(here, hop(a, b)[rows], 0.0)
-                slowest = np.where(here, np.maximum(slowest, hop(a, b)[rows]), slowest)
-        found.append(_Phase(whole, slowest))
-    return found[0], found[1]
-
-
-def _pareto_rows(slots: Ints, rates: Floats) -> Ints:
-    """Operating points that no other one beats in both slots and rate, most slots first."""
-    falling = np.lexsort((-rates, -slots))
-    before = np.maximum.accumulate(np.concatenate([[0.0], rates[falling][:-1]]))
-    return np.asarray(falling[rates[falling] > before * (1 + 1e-12)])
+    Slots rise with the operating point; a rate that is not positive is none.
+    """
+    falling = rates[:, ::-1]
+    before = np.maximum.accumulate(np.maximum(falling, 0.0), axis=1)
+    before = np.pad(before[:, :-1], ((0, 0), (1, 0)))
+    group, behind = np.nonzero(falling > before * (1 + 1e-12))
+    return group, rates.shape[1] - 1 - behind

@@ -1,4 +1,4 @@
-"""Proven optima for small clusters: every group worked out once, then set-partition programs over bit masks.
+"""Proven optima for small clusters: every group worked out once, then set partitions over bit masks.
 
 Waits depend only on sums over replicas (rates and slots), so for every set of devices the best partition into
 replicas of one role is found first; prefill then takes one set of devices and decode the rest.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from planner.core.assembly import Choice
 from planner.core.catalogue import Catalogue, Option
 from planner.core.memory import Floats, Ints
 from planner.core.objective import SPLITWISE, Objective
+from planner.core.partitions import Offers, Partition, Partitions, Used
 from planner.core.slots import DECODE, MIXED, PREFILL
 
 ALL_GROUPS_DEVICES = 8
@@ -22,7 +24,7 @@ MOST_DEVICES = 16
 LIMITED_REPLICA_DEVICES = 4
 NEWTON_STEPS = 40
 KEPT_PLANS = 60
-GROUPS_BETWEEN_STEPS = 64
+GROUPS_BETWEEN_STEPS = 256
 TIE_SECONDS = 1e-9
 
 
@@ -44,25 +46,12 @@ class ExactStep:
     proven: bool = False
 
 
-@dataclass(frozen=True)
-class Partition:
-    """For every set of devices (a bit mask) the best partition into replicas of one role."""
+class Found(NamedTuple):
+    """A plan as rows of the offers it is made of."""
 
-    value: Floats
-    rate: Floats
-    slots: Floats
-    last_group: Ints  # the replica that holds the set's highest device, or 0 where that device stands idle
-    options: tuple[Option | None, ...]  # the option chosen for each possible replica
-
-    def groups(self, devices: int) -> list[int]:
-        """The replicas of the best partition of a set."""
-        found = []
-        while devices:
-            group = int(self.last_group[devices])
-            if group:
-                found.append(group)
-            devices &= ~group if group else (1 << (devices.bit_length() - 1)) - 1
-        return found
+    seconds: float
+    prefill: tuple[Used, ...]
+    serving: tuple[Used, ...]
 
 
 def replica_limit(n_devices: int) -> int:
@@ -77,22 +66,18 @@ def solve(catalogue: Catalogue, objective: Objective, allow_mixed: bool) -> Iter
     assert n <= MOST_DEVICES, "the number of sets doubles with every device"
     limit = replica_limit(n)
     masks = [mask for mask in range(1, 1 << n) if mask.bit_count() <= limit]
+    groups = [catalogue.group_of(devices_of(mask)) for mask in masks]
     roles = [PREFILL, DECODE] + ([MIXED] if allow_mixed else [])
-    options: dict[str, dict[int, tuple[Option, ...]]] = {role: {} for role in roles}
-    for number, mask in enumerate(masks):
-        group = catalogue.group_of(devices_of(mask))
+    for start in range(0, len(masks), GROUPS_BETWEEN_STEPS):
         for role in roles:
-            found = catalogue.options(role, group)
-            if found:
-                options[role][mask] = found
-        if number % GROUPS_BETWEEN_STEPS == GROUPS_BETWEEN_STEPS - 1:
-            yield ExactStep(number + 1, len(masks))
-    solver = PartitionSolver(n, objective, catalogue.problem.policy.allow_idle)
-    plans = solver.disaggregated(options[PREFILL], options[DECODE])
+            catalogue.work_out(role, groups[start : start + GROUPS_BETWEEN_STEPS])
+        yield ExactStep(min(len(masks), start + GROUPS_BETWEEN_STEPS), len(masks))
+    offers = {role: offers_of(catalogue, role, masks, objective) for role in roles}
+    solver = PartitionSolver(Partitions(n, limit, catalogue.problem.policy.allow_idle), objective)
+    plans = solver.disaggregated(offers[PREFILL], offers[DECODE])
     if allow_mixed:
-        plans += solver.mixed(options[MIXED])
-    unique = {ranked.choices: ranked for ranked in sorted(plans, key=lambda one: -one.seconds)}
-    ordered = sorted(unique.values(), key=lambda one: one.seconds)
+        plans += solver.mixed(offers[MIXED])
+    ordered = sorted(plans, key=lambda one: one.seconds)
     yield ExactStep(len(masks), len(masks), tuple(ordered), proven=limit == n)
 
 
@@ -100,137 +85,110 @@ def devices_of(mask: int) -> tuple[int, ...]:
     return tuple(k for k in range(mask.bit_length()) if mask >> k & 1)
 
 
+def offers_of(catalogue: Catalogue, role: str, masks: Sequence[int], objective: Objective) -> Offers | None:
+    """The options of all these sets of devices; None when no set can serve in this role."""
+    found = []
+    for mask in masks:
+        place = catalogue.place(role, catalogue.group_of(devices_of(mask)))
+        if place is not None:
+            found.append((mask, place))
+    if not found:
+        return None
+    lengths = [place.rows.stop - place.rows.start for _, place in found]
+    first = np.cumsum([0, *lengths])
+
+    def option(row: int) -> Option:
+        number = int(np.searchsorted(first, row, side="right")) - 1
+        group = catalogue.group_of(devices_of(found[number][0]))
+        return catalogue.options(role, group)[row - int(first[number])]
+
+    return Offers(
+        np.repeat([mask for mask, _ in found], lengths),
+        np.concatenate([place.table.slots[place.rows] for _, place in found]),
+        np.concatenate([objective.rates(place.table)[place.rows] for _, place in found]),
+        option,
+    )
+
+
 class PartitionSolver:
-    def __init__(self, n_devices: int, objective: Objective, allow_idle: bool) -> None:
-        self.n = n_devices
+    def __init__(self, partitions: Partitions, objective: Objective) -> None:
+        self.partitions = partitions
         self.objective = objective
-        self.allow_idle = allow_idle
-        self._supersets: dict[tuple[int, int], Ints] = {}
 
-    def disaggregated(
-        self, prefill: dict[int, tuple[Option, ...]], decode: dict[int, tuple[Option, ...]]
-    ) -> list[Ranked]:
+    def disaggregated(self, prefill: Offers | None, decode: Offers | None) -> list[Ranked]:
         """Prefill takes a set of devices, decode the rest: all 2^n such divisions, by Newton steps on the wait."""
-        if not prefill or not decode:
+        if prefill is None or decode is None:
             return []
-        first = self._partition(
-            {mask: found[0] for mask, found in prefill.items()}, self.objective.first_thetas[0]
-        )
-        sets = np.arange(1 << self.n)
-        rest = (1 << self.n) - 1 - sets
-
-        def values(second: Partition) -> Floats:
-            usable = (first.value > 0) & (second.value[rest] > 0)
-            seconds = self.objective.seconds(
-                np.where(usable, first.rate, 1.0),
-                np.where(usable, second.rate[rest], 1.0),
-                second.slots[rest],
-            )
-            return np.where(usable, seconds, np.inf)
-
-        plans = []
-        for second, seconds in self._newton(decode, values):
+        first = self.partitions.best(prefill, self.objective, self.objective.first_thetas[0])
+        sets = np.arange(self.partitions.size)
+        rest = self.partitions.size - 1 - sets
+        found: list[Found] = []
+        for second, seconds in self._newton(decode, lambda second: self._divided(first, second, rest)):
             load = self.objective.utilisation(
                 np.maximum(first.rate, 1e-300), np.maximum(second.rate[rest], 1e-300)
             )
-            best = np.lexsort((load, np.round(seconds, 9)))[:KEPT_PLANS]
-            for index in best[np.isfinite(seconds[best])]:
-                choices = _choices(first, int(sets[index])) + _choices(second, int(rest[index]))
-                plans.append(Ranked(float(seconds[index]), _ordered(choices)))
-        return plans
+            for k in np.lexsort((load, np.round(seconds, 9)))[:KEPT_PLANS].tolist():
+                if np.isfinite(seconds[k]):
+                    teams = first.replicas(int(sets[k])), second.replicas(int(rest[k]))
+                    found.append(Found(float(seconds[k]), *teams))
+        return _ranked(found, prefill, decode)
 
-    def mixed(self, options: dict[int, tuple[Option, ...]]) -> list[Ranked]:
-        if not options:
+    def _divided(self, first: Partition, second: Partition, rest: Ints) -> Floats:
+        """The value of each division of the devices between prefill and decode."""
+        usable = (first.value > 0) & (second.value[rest] > 0)
+        seconds = self.objective.seconds(
+            np.where(usable, first.rate, 1.0), np.where(usable, second.rate[rest], 1.0), second.slots[rest]
+        )
+        return np.where(usable, seconds, np.inf)
+
+    def mixed(self, offers: Offers | None) -> list[Ranked]:
+        if offers is None:
             return []
-        everything = np.array([(1 << self.n) - 1])
+        everything = self.partitions.size - 1
 
         def values(partition: Partition) -> Floats:
-            rate = partition.rate[everything]
-            usable = (partition.value[everything] > 0) & (rate > 0)
-            seconds = self.objective.seconds(np.inf, np.where(usable, rate, 1.0), partition.slots[everything])
-            return np.where(usable, seconds, np.inf)
+            if partition.value[everything] <= 0 or partition.rate[everything] <= 0:
+                return np.array([np.inf])
+            return np.atleast_1d(
+                self.objective.seconds(np.inf, partition.rate[everything], partition.slots[everything])
+            )
 
-        return [
-            Ranked(float(seconds[0]), _ordered(_choices(partition, int(everything[0]))))
-            for partition, seconds in self._newton(options, values)
+        found = [
+            Found(float(seconds[0]), (), partition.replicas(everything))
+            for partition, seconds in self._newton(offers, values)
             if np.isfinite(seconds[0])
         ]
+        return _ranked(found, None, offers)
 
     def _newton(
-        self, options: dict[int, tuple[Option, ...]], values: Callable[[Partition], Floats]
+        self, offers: Offers, values: Callable[[Partition], Floats]
     ) -> Iterator[tuple[Partition, Floats]]:
         """Partitions for the most rate, the most slots, and then the weight that the best wait so far asks for."""
         best = np.inf
         for theta in self.objective.first_thetas:
-            partition = self._partition(self._pick(options, theta), theta)
+            partition = self.partitions.best(offers, self.objective, theta)
             seconds = values(partition)
             best = min(best, float(seconds.min()))
             yield partition, seconds
         for _ in range(NEWTON_STEPS):
             if not self.objective.is_wait or not 0 < best < np.inf:
                 return
-            theta = self.objective.theta(best)
-            partition = self._partition(self._pick(options, theta), theta)
+            partition = self.partitions.best(offers, self.objective, self.objective.theta(best))
             seconds = values(partition)
             yield partition, seconds
             if float(seconds.min()) >= best - TIE_SECONDS:
                 return
             best = float(seconds.min())
 
-    def _pick(self, options: dict[int, tuple[Option, ...]], theta: float) -> dict[int, Option]:
-        picked = {mask: self.objective.pick(found, theta) for mask, found in options.items()}
-        return {mask: option for mask, option in picked.items() if option is not None}
 
-    def _partition(self, chosen: dict[int, Option], theta: float) -> Partition:
-        """Best sum of values over partitions of every set: the replica of the highest device is tried in all ways."""
-        size = 1 << self.n
-        value, rate, slots = np.full(size, -np.inf), np.zeros(size), np.zeros(size)
-        last = np.zeros(size, dtype=np.int64)
-        value[0] = 0.0
-        by_top: list[list[int]] = [[] for _ in range(self.n)]
-        for mask in sorted(chosen):
-            by_top[mask.bit_length() - 1].append(mask)
-        for top in range(self.n):
-            base = 1 << top
-            if self.allow_idle:
-                for array in (value, rate, slots):
-                    array[base : 2 * base] = array[:base]
-            for mask in by_top[top]:
-                option = chosen[mask]
-                index = self._sets_with(mask, top)
-                without = index ^ mask
-                reached = value[without] + self.objective.value(option, theta)
-                better = reached > value[index]
-                index, without = index[better], without[better]
-                value[index] = reached[better]
-                rate[index] = rate[without] + self.objective.rate(option)
-                slots[index] = slots[without] + option.slots
-                last[index] = mask
-        options: list[Option | None] = [None] * size
-        for mask, option in chosen.items():
-            options[mask] = option
-        return Partition(value, rate, slots, last, tuple(options))
-
-    def _sets_with(self, mask: int, top: int) -> Ints:
-        """All sets of devices up to `top` that contain the mask."""
-        key = (mask, top)
-        if key not in self._supersets:
-            index = np.array([mask], dtype=np.int64)
-            for bit in range(top):
-                if not mask >> bit & 1:
-                    index = np.concatenate([index, index | (1 << bit)])
-            self._supersets[key] = index
-        return self._supersets[key]
-
-
-def _choices(partition: Partition, devices: int) -> list[Choice]:
-    found = []
-    for group in partition.groups(devices):
-        option = partition.options[group]
-        assert option is not None, "a partition is made of groups that have an option"
-        found.append((devices_of(group), option))
-    return found
-
-
-def _ordered(choices: Sequence[Choice]) -> tuple[Choice, ...]:
-    return tuple(sorted(choices, key=lambda choice: choice[0]))
+def _ranked(found: Sequence[Found], prefill: Offers | None, serving: Offers) -> list[Ranked]:
+    """Different plans only, their rows made into options."""
+    unique = {(one.prefill, one.serving): one for one in sorted(found, key=lambda one: -one.seconds)}
+    ranked = []
+    for one in unique.values():
+        choices = [(devices_of(used.devices), serving.option(used.row)) for used in one.serving]
+        for used in one.prefill:
+            assert prefill is not None, "only what was offered is used"
+            choices.append((devices_of(used.devices), prefill.option(used.row)))
+        ranked.append(Ranked(one.seconds, tuple(sorted(choices, key=lambda choice: choice[0]))))
+    return ranked

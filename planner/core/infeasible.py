@@ -74,9 +74,7 @@ def _some_groups(catalogue: Catalogue) -> Iterator[Group]:
 def _floor(catalogue: Catalogue) -> NoFeasiblePlan | None:
     fastest = 0.0
     for group in _some_groups(catalogue):
-        outcome = catalogue.outcome(DECODE, group)
-        if outcome is not None:
-            fastest = max(fastest, 1.0 / float(catalogue.step_seconds(outcome, len(group)).min()))
+        fastest = max(fastest, 1.0 / float(catalogue.step_seconds(group).min(initial=np.inf)))
     floor = catalogue.problem.policy.min_tokens_per_second
     if fastest >= floor:
         return None

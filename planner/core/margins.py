@@ -51,12 +51,9 @@ def _step(catalogue: Catalogue, replica: Replica, slots: int) -> float:
     problem = catalogue.problem
     index = {device.name: k for k, device in enumerate(problem.devices)}
     group = catalogue.group_of(tuple(index[name] for name in replica.devices))
-    points = catalogue.points(DECODE, len(group))
-    outcome = catalogue.outcome(DECODE, group)
-    rows = np.flatnonzero(points.slots == slots)
-    if outcome is None or not len(rows):
-        return float(np.inf)
-    return float(catalogue.step_seconds(outcome, len(group))[rows[0]])
+    seconds = catalogue.step_seconds(group)
+    rows = np.flatnonzero(catalogue.points(DECODE, len(group)).slots == slots)
+    return float(seconds[rows[0]]) if len(rows) and len(seconds) else float(np.inf)
 
 
 def _slot_step(catalogue: Catalogue, replica: Replica) -> int:

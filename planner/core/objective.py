@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from planner.core.catalogue import Option
+from planner.core.catalogue import Option, OptionTable
 from planner.core.congestion import burst_wait, paper_wait
-from planner.core.memory import Floats
+from planner.core.memory import Floats, Ints
 from planner.core.problem import Problem
 
 WAIT, PAPER, FINISHING, SPLITWISE = "wait", "paper", "finishing", "splitwise"
@@ -29,6 +29,10 @@ class Objective:
     def rate(self, option: Option) -> float:
         """What an option adds to its phase: requests/s with hand-over, or the paper's bare speed."""
         return option.requests_per_second if self.is_wait else option.bare_requests_per_second
+
+    def rates(self, table: OptionTable) -> Floats:
+        """`rate` of every option of a table."""
+        return table.requests_per_second if self.is_wait else table.bare_requests_per_second
 
     def seconds(self, prefill_rate: ArrayLike, decode_rate: ArrayLike, slots: ArrayLike) -> Floats:
         """The value to minimise, from the summed requests per second of each phase and the decode slots."""
@@ -64,6 +68,12 @@ class Objective:
             return self.rate(option)
         slots = min(option.slots, self.problem.workload.requests)
         return self.slot_weight * slots + theta * self.rate(option)
+
+    def values(self, slots: Ints, rates: Floats, theta: float) -> Floats:
+        """`value` of many options."""
+        if not self.is_wait:
+            return rates
+        return self.slot_weight * np.minimum(slots, self.problem.workload.requests) + theta * rates
 
     def pick(self, options: Sequence[Option], theta: float) -> Option | None:
         """The option to serve with; the paper's planners take the most slots that hold the floor."""

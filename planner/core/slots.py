@@ -1,15 +1,15 @@
-"""Operating points of a replica (slots, micro-batch), and the best split of a group of devices at each of them."""
+"""Operating points of a replica (slots, micro-batch), and the best splits of groups of devices at each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.core.latency import Costs
 from planner.core.memory import Floats, Ints
-from planner.core.partition import min_plus, select
+from planner.core.partition import select
 
 Group = tuple[int, ...]  # kinds of the devices, sorted: everything about a replica depends on it alone
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
@@ -77,12 +77,6 @@ class RolePoints:
             return self.decode_hop(a, b)
         return self.decode_hop(a, b) * self.workload.output_tokens / self.micro_batch + self.prompt_hop(a, b)
 
-    def hops_of(self, group: Group, master: int) -> list[tuple[int, int]]:
-        """Pairs of kinds that a pass crosses between, in a group whose master stands at position `master`."""
-        if self.star:
-            return [(group[master], kind) for k, kind in enumerate(group) if k != master for _ in range(2)]
-        return list(zip(group, group[1:], strict=False))
-
     def hop_floor(self, group: Group) -> Floats:
         """The slowest hop as a pipeline stage; in a star the master's port carries every worker's share."""
         if len(group) == 1:
@@ -97,123 +91,95 @@ class RolePoints:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The best split of a group at each operating point; `split` gives its blocks: rows -> [row, device]."""
+class Splits:
+    """The best splits of groups of one size at each operating point: [group, operating point].
+
+    `counts` gives the blocks of chosen ones: groups, operating points -> [row, device].
+    """
 
     pass_seconds: Floats
     bottleneck_seconds: Floats
     master: Ints
-    split: Callable[[Ints], Ints]
+    counts: Callable[[Ints, Ints], Ints]
 
 
-class SerialSplits:
-    """Minimum-sum splits: one batch walks the stages in turn, so the pass is what counts.
+class Gathered:
+    """Stage and hop seconds of some groups of one size, side by side for work on all of them at once."""
 
-    Chains of workers are shared between all groups that contain them.
-    """
-
-    def __init__(self, points: RolePoints) -> None:
+    def __init__(self, points: RolePoints, groups: Sequence[Group]) -> None:
+        kinds, members = np.unique(np.array(groups), return_inverse=True)
         self.points = points
-        self._chains: dict[tuple[int, Group], Floats] = {}
-        self._workers: dict[tuple[int, int], Floats] = {}
+        self.kinds: list[int] = kinds.tolist()
+        self.members: Ints = members.reshape(len(groups), -1)  # [group, device] -> number in `kinds`
 
-    def best(self, group: Group) -> Outcome | None:
-        points = self.points
-        n_points, n_blocks = len(points.slots), points.blocks
-        passes = np.full((n_points, len(group)), np.inf)
-        for position in _first_of_each_kind(group):
-            rest = group[:position] + group[position + 1 :]
-            own = points.seconds(group[position])[1]
-            chain = self._chain(self._master_key(group[position]), rest)
-            passes[:, position] = (chain[:, n_blocks - 1 :: -1] + own[:, 1:]).min(axis=1)
-            if points.has_pairs and not points.star:
-                passes[:, position] += _hop_sum(points, group, position)
-        master = passes.argmin(axis=1)
-        total = passes[np.arange(n_points), master]
-        if not np.isfinite(total).any():
-            return None
-        # The slowest stage does not matter here: the pass stands in for it.
-        return Outcome(total, total, master, lambda rows: self._split(group, master, rows))
+    @property
+    def size(self) -> int:
+        return self.members.shape[1]
 
-    def _split(self, group: Group, master: Ints, rows: Ints) -> Ints:
-        counts = np.zeros((len(rows), len(group)), dtype=np.int64)
-        for position in sorted(set(master[rows].tolist())):
-            here = np.flatnonzero(master[rows] == position)
-            counts[here] = self._counts(group, position, rows[here])
-        return counts
+    def stages(self, seconds: Callable[[int], Floats]) -> Floats:
+        """[kind, worker or master, operating point, n]"""
+        return np.stack([seconds(kind) for kind in self.kinds])
 
-    def _counts(self, group: Group, position: int, rows: Ints) -> Ints:
-        """Walk back through the chains for the given operating points: [row, device]."""
-        points, n_blocks = self.points, self.points.blocks
-        rest = group[:position] + group[position + 1 :]
-        key = self._master_key(group[position])
-        own = points.seconds(group[position])[1][rows]
-        taken = (self._chain(key, rest)[rows, n_blocks - 1 :: -1] + own[:, 1:]).argmin(axis=1) + 1
-        columns = {position: taken}
-        left = n_blocks - taken
-        n = np.arange(n_blocks + 1)[None, :]
-        for k in range(len(rest) - 1, 0, -1):
-            before = self._chain(key, rest[:k])[rows]
-            stage = self._worker(key, rest[k])[rows]
-            index = left[:, None] - n
-            reached = before[np.arange(len(rows))[:, None], np.maximum(index, 0)]
-            cost = np.where((index >= 0) & (n >= 1), reached + stage, np.inf)
-            taken = cost.argmin(axis=1)
-            columns[k if k < position else k + 1] = taken
-            left = left - taken
-        if rest:
-            columns[0 if position else 1] = left
-        return np.stack([columns[k] for k in range(len(group))], axis=1)
+    def stage_rows(self, seconds: Callable[[int], Floats], rows: Rows) -> Floats:
+        """Seconds of each stage of the given splits: [row, device]."""
+        is_master = np.arange(self.members.shape[1])[None, :] == rows.master[:, None]
+        kinds = self.members[rows.group]
+        return np.asarray(
+            self.stages(seconds)[kinds, is_master.astype(np.int64), rows.point[:, None], rows.counts]
+        )
 
-    def _master_key(self, kind: int) -> int:
-        return kind if self.points.has_pairs and self.points.star else -1
-
-    def _worker(self, master: int, kind: int) -> Floats:
-        key = (master, kind)
-        if key not in self._workers:
-            points = self.points
-            hops = 2 if points.star else 0 if points.has_pairs else 1
-            hop = points.hop(kind if master < 0 else master, kind)
-            self._workers[key] = points.seconds(kind)[0] + hops * hop[:, None]
-        return self._workers[key]
-
-    def _chain(self, master: int, group: Group) -> Floats:
-        key = (master, group)
-        if key not in self._chains:
-            if not group:
-                start = np.full((len(self.points.slots), self.points.blocks + 1), np.inf)
-                start[:, 0] = 0.0
-                self._chains[key] = start
-            elif len(group) == 1:
-                only = self._worker(master, group[0]).copy()
-                only[:, 0] = np.inf
-                self._chains[key] = only
-            else:
-                self._chains[key] = min_plus(self._chain(master, group[:-1]), self._worker(master, group[-1]))
-        return self._chains[key]
+    def hop_rows(self, hop: Callable[[int, int], Floats], rows: Rows) -> tuple[Floats, Floats]:
+        """Seconds of all hops of one pass, and of the slowest: [row]."""
+        n_devices = self.size
+        if n_devices == 1:
+            return np.zeros(len(rows.group)), np.zeros(len(rows.group))
+        if not self.points.has_pairs:
+            one = hop(self.kinds[0], self.kinds[0])[rows.point]
+            return one * ((n_devices - 1) * (2 if self.points.star else 1)), one
+        between = np.array([[hop(a, b) for b in self.kinds] for a in self.kinds])  # [kind, kind, point]
+        kinds, point = self.members[rows.group], rows.point[:, None]
+        if not self.points.star:
+            hops = between[kinds[:, :-1], kinds[:, 1:], point]
+            return hops.sum(axis=1), hops.max(axis=1)
+        masters = np.take_along_axis(kinds, rows.master[:, None], axis=1)
+        hops = between[masters, kinds, point]
+        hops[np.arange(n_devices)[None, :] == rows.master[:, None]] = 0.0
+        return 2 * hops.sum(axis=1), hops.max(axis=1)
 
 
-def _first_of_each_kind(group: Group) -> list[int]:
-    return [k for k, kind in enumerate(group) if k == 0 or group[k - 1] != kind]
+@dataclass(frozen=True)
+class Rows:
+    """Chosen splits: the group, its operating point and its master, [row], and the blocks, [row, device]."""
+
+    group: Ints
+    point: Ints
+    master: Ints
+    counts: Ints
 
 
-def _hop_sum(points: RolePoints, group: Group, master: int) -> Floats:
-    total = np.zeros(len(points.slots))
-    for a, b in points.hops_of(group, master):
-        total = total + points.hop(a, b)
-    return total
+def chosen(splits: Splits, group: Ints, point: Ints) -> Rows:
+    return Rows(group, point, splits.master[group, point], splits.counts(group, point))
 
 
-def overlapped_best(points: RolePoints, group: Group) -> Outcome | None:
+def overlapped_splits(points: RolePoints, groups: Sequence[Group]) -> Splits:
     """Bottleneck-optimal splits: several micro-batches are under way, so the slowest stage is what counts."""
-    if len(group) > points.blocks:
-        return None
-    seconds = np.stack([points.seconds(kind) for kind in group], axis=2)  # [side, point, device, n]
-    found = select(seconds[0], seconds[1], points.hop_floor(group))
-    if not np.isfinite(found.bottleneck_seconds).any():
-        return None
-    passes = found.pass_seconds.copy()
-    for position in sorted(set(found.master.tolist())):
-        rows = found.master == position
-        passes[rows] += _hop_sum(points, group, position)[rows]
-    return Outcome(passes, found.bottleneck_seconds, found.master, lambda rows: found.counts[rows])
+    gathered = Gathered(points, groups)
+    n_groups, n_devices = gathered.members.shape
+    n_points = len(points.slots)
+    seconds = gathered.stages(points.seconds)[gathered.members]  # [group, device, side, point, n]
+    sides = seconds.transpose(2, 0, 3, 1, 4).reshape(2, n_groups * n_points, n_devices, -1)
+    floor = np.concatenate([points.hop_floor(group) for group in groups])
+    found = select(sides[0], sides[1], floor)
+    shape = (n_groups, n_points)
+    master = found.master.reshape(shape)
+    counts = found.counts.reshape(*shape, n_devices)
+    every = np.indices(shape).reshape(2, -1)
+    hops, _ = gathered.hop_rows(
+        points.hop, Rows(every[0], every[1], master.reshape(-1), counts.reshape(-1, n_devices))
+    )
+    return Splits(
+        (found.pass_seconds + hops).reshape(shape),
+        found.bottleneck_seconds.reshape(shape),
+        master,
+        lambda group, point: counts[group, point],
+    )

@@ -15,6 +15,7 @@ from planner.core.latency import Costs, hop_count, link_seconds
 from planner.core.memory import Floats, block_sums, gpu_blocks
 from planner.core.objective import PAPER, Objective
 from planner.core.partition import Split, paper_dp, selection_rule
+from planner.core.partitions import Offers, Partitions
 from planner.core.problem import Device, Link, Workload
 from planner.core.roles import assign
 from planner.core.servers import Server
@@ -165,12 +166,19 @@ D7 = {
 }
 
 
+def offers(options: list[Option]) -> Offers:
+    masks = np.array([sum(1 << device for device in one.group) for one in options])
+    rates = np.array([one.requests_per_second for one in options])
+    return Offers(masks, np.ones(len(options), dtype=np.int64), rates, options.__getitem__)
+
+
 def test_d7_best_of_all_partitions_roles_and_idle_devices() -> None:
     speeds = {sum(1 << "abcd".index(letter) for letter in name): both for name, both in D7.items()}
-    prefill = {m: (option(devices_of(m), "prefill", p / 600),) for m, (p, _) in speeds.items() if p}
-    decode = {m: (option(devices_of(m), "decode", d / 300),) for m, (_, d) in speeds.items() if d}
-    solver = PartitionSolver(4, Objective(PAPER, problem([device("a", 1)])), allow_idle=True)
-    best = solver.disaggregated(prefill, decode)[0]
+    prefill = offers([option(devices_of(m), "prefill", p / 600) for m, (p, _) in sorted(speeds.items()) if p])
+    decode = offers([option(devices_of(m), "decode", d / 300) for m, (_, d) in sorted(speeds.items()) if d])
+    partitions = Partitions(4, limit=4, allow_idle=True)
+    solver = PartitionSolver(partitions, Objective(PAPER, problem([device("a", 1)])))
+    best = min(solver.disaggregated(prefill, decode), key=lambda plan: plan.seconds)
     assert best.seconds == pytest.approx(4.627273, abs=1e-6)
     roles = {(one.role, "".join("abcd"[k] for k in devices)) for devices, one in best.choices}
     assert roles == {("prefill", "a"), ("decode", "bc"), ("decode", "d")}

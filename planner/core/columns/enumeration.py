@@ -144,7 +144,7 @@ class _Chains:
             if not before:
                 continue
             rows = self.seconds[before].reshape(-1, self.points.blocks + 1)
-            joined = min_plus(rows, np.tile(self.worker[kind], (len(before), 1)))
+            joined, _ = min_plus(rows, np.tile(self.worker[kind], (len(before), 1)))
             parts.append(joined.reshape(len(before), -1, self.points.blocks + 1))
             groups += [(*self.groups[k], kind) for k in before]
         longer.groups, longer.seconds = groups, np.concatenate(parts)

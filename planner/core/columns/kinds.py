@@ -14,7 +14,7 @@ from planner.core.slots import DECODE, MIXED, PREFILL, Group
 
 MOST_COLUMNS = 700
 FEWEST_DEVICES_PER_REPLICA = 3
-GROUPS_BETWEEN_STEPS = 32
+GROUPS_BETWEEN_STEPS = 128
 
 
 def largest_replica(catalogue: Catalogue) -> int:
@@ -32,12 +32,12 @@ def solve(catalogue: Catalogue, objective: Objective, allow_mixed: bool) -> Iter
     groups = list(_groups(kind_counts(catalogue), largest_replica(catalogue)))
     roles = [PREFILL, DECODE] + ([MIXED] if allow_mixed else [])
     options: dict[str, list[Option]] = {role: [] for role in roles}
-    for number, group in enumerate(groups):
+    for start in range(0, len(groups), GROUPS_BETWEEN_STEPS):
+        some = groups[start : start + GROUPS_BETWEEN_STEPS]
         for role in roles:
-            found = catalogue.options(role, group)
-            options[role] += found
-        if number % GROUPS_BETWEEN_STEPS == 0:
-            yield ColumnsStep(f"{number} of {len(groups)} groups", 0.8 * number / len(groups))
+            catalogue.work_out(role, some)
+            options[role] += [option for group in some for option in catalogue.options(role, group)]
+        yield ColumnsStep(f"{start} of {len(groups)} groups", 0.8 * start / len(groups))
     programs = [Program(catalogue, objective, options[PREFILL], options[DECODE])]
     if allow_mixed:
         programs.append(Program(catalogue, objective, [], options[MIXED]))
