@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
+from django.utils import timezone
 
 from accounts.core.asked_number import asked_number
-from accounts.models import User
+from accounts.core.key_terms import EVERYTHING, NO_LIMIT, KeyTerms
+from accounts.models import ApiKey, User
 
 LONGEST_KEY_LIFE_DAYS = 3650
+MOST_TOKENS_PER_MINUTE = 10**9
 
 
 class RowsField(forms.ModelMultipleChoiceField):
@@ -23,10 +28,58 @@ class RowsField(forms.ModelMultipleChoiceField):
         return super().clean(value)
 
 
-class ApiKeyForm(forms.Form):
+class KeyTermsForm(forms.Form):
+    """Name and terms of an API key."""
+
     name = forms.CharField(
         max_length=80, help_text="Who or what uses it, so that you can tell later which key to revoke."
     )
+    scopes = forms.MultipleChoiceField(
+        label="It may",
+        choices=ApiKey.Scopes.choices,
+        widget=forms.CheckboxSelectMultiple,
+        initial=list(EVERYTHING),
+        error_messages={"required": "Tick at least one: a key that may do nothing is of no use."},
+    )
+    model_names = forms.CharField(
+        label="Only these models",
+        required=False,
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="One name a line, as the endpoint lists them. Empty: every model.",
+    )
+    max_concurrent = forms.IntegerField(
+        label="Requests at once",
+        required=False,
+        min_value=0,
+        max_value=1000,
+        help_text="Those that wait count, too. Empty or 0: no limit.",
+    )
+    tokens_per_minute = forms.IntegerField(
+        label="Tokens per minute",
+        required=False,
+        min_value=0,
+        max_value=MOST_TOKENS_PER_MINUTE,
+        help_text="Of prompts and answers together. Empty or 0: no limit.",
+    )
+
+    def clean_model_names(self) -> tuple[str, ...]:
+        lines = [line.strip() for line in self.cleaned_data["model_names"].splitlines()]
+        return tuple(dict.fromkeys(line for line in lines if line))
+
+    def terms(self) -> KeyTerms:
+        data = self.cleaned_data
+        return KeyTerms(
+            scopes=tuple(data["scopes"]),
+            model_names=data["model_names"],
+            max_concurrent=data["max_concurrent"] or NO_LIMIT,
+            tokens_per_minute=data["tokens_per_minute"] or NO_LIMIT,
+        )
+
+
+class ApiKeyForm(KeyTermsForm):
+    """A key to be made."""
+
     days = forms.IntegerField(
         label="Ends after (days)",
         required=False,
@@ -35,16 +88,39 @@ class ApiKeyForm(forms.Form):
         initial=90,
         help_text="Empty: it works until somebody revokes it.",
     )
-    max_concurrent = forms.IntegerField(
-        label="Requests at once",
-        required=False,
-        min_value=0,
-        max_value=1000,
-        help_text="Empty or 0: no limit.",
-    )
+    field_order = ("name", "days")
 
-    def clean_max_concurrent(self) -> int:
-        return self.cleaned_data["max_concurrent"] or 0
+
+class KeyForm(KeyTermsForm):
+    """A key that exists."""
+
+    expires_at = forms.DateTimeField(
+        label="Ends at (UTC)",
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M:%S"),
+        input_formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M"],
+        help_text="Empty: it works until somebody revokes it.",
+    )
+    field_order = ("name", "expires_at")
+
+    def clean_expires_at(self) -> datetime | None:
+        at: datetime | None = self.cleaned_data["expires_at"]
+        if at is not None and at > timezone.now() + timedelta(days=LONGEST_KEY_LIFE_DAYS):
+            raise forms.ValidationError(
+                f"A key lives {LONGEST_KEY_LIFE_DAYS} days at most; leave it empty for no end."
+            )
+        return at
+
+
+def key_form(key: ApiKey, data: Any = None) -> KeyForm:
+    """The form filled with what the key has now."""
+    initial = {
+        **asdict(key.terms),
+        "name": key.name,
+        "model_names": "\n".join(key.model_names),
+        "expires_at": key.expires_at.replace(microsecond=0) if key.expires_at else None,
+    }
+    return KeyForm(data, initial=initial)
 
 
 class NewUserForm(forms.ModelForm[User]):

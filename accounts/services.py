@@ -5,7 +5,8 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import asdict
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import wraps
 from typing import Any
@@ -16,6 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from accounts import vault
+from accounts.core.key_terms import UNLIMITED, KeyTerms
 from accounts.core.roles import Role
 from accounts.models import ApiKey, AuditEntry, LoginLink, User
 
@@ -68,7 +70,7 @@ def redeem_login_link(token: str) -> User | None:
 
 
 def create_api_key(
-    user: User, name: str, *, max_concurrent: int = 0, days: int | None = None
+    user: User, name: str, *, terms: KeyTerms = UNLIMITED, days: int | None = None
 ) -> tuple[ApiKey, str]:
     """A new key and its text, which is not stored and cannot be shown again."""
     text = KEY_MARK + secrets.token_urlsafe(32)
@@ -79,10 +81,31 @@ def create_api_key(
         prefix=text[:12],
         digest=vault.peppered_digest(text, pepper),
         pepper=pepper,
-        max_concurrent=max_concurrent,
-        expires_at=timezone.now() + timedelta(days=days) if days else None,
+        expires_at=timezone.now().replace(microsecond=0) + timedelta(days=days) if days else None,
+        **_columns(terms),
     )
     return key, text
+
+
+def change_api_key(key: ApiKey, name: str, terms: KeyTerms, expires_at: datetime | None) -> dict[str, Any]:
+    """Save what changed and tell it, before and after, for the audit log; empty when nothing did."""
+    wanted = {"name": name, "expires_at": expires_at, **_columns(terms)}
+    changed = {field: value for field, value in wanted.items() if getattr(key, field) != value}
+    if not changed:
+        return {}
+    before = {field: _audited(getattr(key, field)) for field in changed}
+    for field, value in changed.items():
+        setattr(key, field, value)
+    key.save(update_fields=list(changed))
+    return {"before": before, "after": {field: _audited(value) for field, value in changed.items()}}
+
+
+def _columns(terms: KeyTerms) -> dict[str, Any]:
+    return {**asdict(terms), "scopes": list(map(str, terms.scopes)), "model_names": list(terms.model_names)}
+
+
+def _audited(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def revoke_api_key(key: ApiKey) -> None:

@@ -17,6 +17,7 @@ urlpatterns = [
     path("settings/me/", views.me, name="me"),
     path("settings/me/password/", views.password, name="password"),
     path("settings/keys/", views.keys, name="keys"),
+    path("settings/keys/<int:key_id>/", views.key, name="key"),
     path("settings/keys/<int:key_id>/revoke/", views.revoke_key, name="revoke_key"),
     path("settings/users/", views.users, name="users"),
     path("settings/users/<int:user_id>/", views.edit_user, name="user"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import asdict
 from importlib.metadata import version
 
 from django.conf import settings
@@ -21,7 +22,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts import services
-from accounts.forms import ApiKeyForm, NewUserForm, UserForm
+from accounts.forms import ApiKeyForm, NewUserForm, UserForm, key_form
 from accounts.models import ApiKey, AuditEntry, User
 from accounts.services import admin_required, audit, client_address
 
@@ -87,8 +88,10 @@ def keys(request: HttpRequest) -> HttpResponse:
     user = _person(request)
     form = ApiKeyForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        key, text = services.create_api_key(user, **form.cleaned_data)
-        audit(user, "api_key.created", key, {"ends": str(key.expires_at)}, client_address(request))
+        name, days = form.cleaned_data["name"], form.cleaned_data["days"]
+        key, text = services.create_api_key(user, name, terms=form.terms(), days=days)
+        made = {"ends": key.expires_at.isoformat() if key.expires_at else None, **asdict(key.terms)}
+        audit(user, "api_key.created", key, made, client_address(request))
         services.show_once(request, NEW_KEY, text)
         return redirect("accounts:keys")
     new_key = services.take_shown(request, NEW_KEY) if request.method == "GET" else None
@@ -102,11 +105,31 @@ def keys(request: HttpRequest) -> HttpResponse:
     )
 
 
+@require_http_methods(["GET", "POST"])
+def key(request: HttpRequest, key_id: int) -> HttpResponse:
+    """What one key may do, how much it did, and a form that changes the first."""
+    user = _person(request)
+    one = _visible_key(user, key_id)
+    form = key_form(one, request.POST or None)
+    if request.method == "POST" and one.revoked_at is None and form.is_valid():
+        data = form.cleaned_data
+        change = services.change_api_key(one, data["name"], form.terms(), data["expires_at"])
+        if change:
+            audit(user, "api_key.changed", one, change, client_address(request))
+        messages.success(request, f"The key {one} is saved; the gateway knows it within seconds.")
+        return redirect("accounts:key", one.pk)
+    return render(request, "accounts/key.html", {"form": form, "key": one})
+
+
+def _visible_key(user: User, key_id: int) -> ApiKey:
+    visible = ApiKey.objects.select_related("user")
+    return get_object_or_404(visible if user.is_admin else visible.filter(user=user), pk=key_id)
+
+
 @require_POST
 def revoke_key(request: HttpRequest, key_id: int) -> HttpResponse:
     user = _person(request)
-    visible = ApiKey.objects.all() if user.is_admin else ApiKey.objects.filter(user=user)
-    key = get_object_or_404(visible, pk=key_id)
+    key = _visible_key(user, key_id)
     services.revoke_api_key(key)
     audit(user, "api_key.revoked", key, address=client_address(request))
     messages.success(request, f"The key {key} is revoked; requests with it are refused.")

@@ -59,7 +59,7 @@ def test_somebody_who_came_by_a_link_can_set_a_password_and_stays_signed_in() ->
 
 def test_a_new_key_is_shown_once_and_loading_the_page_again_makes_no_second_one() -> None:
     client, address = signed_in("viewer"), reverse("accounts:keys")
-    answer = client.post(address, {"name": "notebook", "days": "30"})
+    answer = client.post(address, {"name": "notebook", "scopes": "generate", "days": "30"})
     assert (answer.status_code, answer.headers["Location"]) == (302, address)
     shown = re.search(r"e2k-[\w-]{20,}", client.get(address).content.decode())
     assert shown is not None
@@ -69,7 +69,7 @@ def test_a_new_key_is_shown_once_and_loading_the_page_again_makes_no_second_one(
 
 def test_a_key_that_waits_to_be_shown_is_not_readable_in_the_session() -> None:
     client = signed_in("viewer")
-    client.post(reverse("accounts:keys"), {"name": "notebook", "days": "30"})
+    client.post(reverse("accounts:keys"), {"name": "notebook", "scopes": "generate", "days": "30"})
     assert "e2k-" not in str(dict(client.session))
 
 
