@@ -15,7 +15,14 @@ from planner.core.catalogue import Catalogue
 from planner.core.counted import counted
 from planner.core.errors import BadDocument
 from planner.core.evolve import EvolveSettings, EvolveState, Generation, evolve
-from planner.core.forecast import Forecast, affordable_candidates, bursts, forecast, with_forecast
+from planner.core.forecast import (
+    Forecast,
+    Rehearsal,
+    affordable_candidates,
+    bursts,
+    promising,
+    with_forecast,
+)
 from planner.core.neighbourhood import improve
 from planner.core.objective import OBJECTIVES, PAPER, SPLITWISE, WAIT, Objective
 from planner.core.plan import Plan, Proof
@@ -125,7 +132,8 @@ class _Search:
         self.found = _Found(self.objective)
         self.bound: float | None = None
         self.method = "genetic algorithm"
-        self.told: dict[tuple[Choice, ...], tuple[Plan, Forecast]] = {}
+        self.rehearsed: dict[tuple[Choice, ...], tuple[Plan, Rehearsal]] = {}
+        self.told: dict[tuple[Choice, ...], Forecast] = {}
         self.drawn = bursts(problem.workload, problem.policy.seed)
 
     def steps(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
@@ -246,33 +254,50 @@ class _Search:
         for baseline in baselines(self.catalogue):
             label = f"Comparing with {len(LABELS)} other planners"
             if baseline is not None:
-                told = self._tell(baseline.choices)[1] if baseline.choices else None
+                told = self._tell(baseline.choices) if baseline.choices else None
                 compared[baseline.name] = baseline.to_dict(told, floor)
             yield self._step("baselines", label, 0.7 + 0.15 * len(compared) / len(LABELS))
 
     def _simulate(self) -> Iterator[SearchStep]:
+        """One burst for each of the best plans, and all bursts for those that do well in it."""
         wanted = affordable_candidates(self.problem.workload, len(self.drawn))
         ranked = self.found.ranked()[: wanted if self.objective.is_wait else 1]
+        first = []
         for number, choices in enumerate(ranked):
-            self._tell(choices)
+            first.append(self._rehearsed(choices)[1].forecast(1))
             if number % SIMULATIONS_BETWEEN_STEPS == 0:
-                yield self._step(
-                    "simulation",
-                    f"Simulating plan {number + 1} of {len(ranked)}",
-                    0.85 + 0.14 * number / len(ranked),
+                yield self._simulation_step(
+                    f"Simulating plan {number + 1} of {len(ranked)}", number / len(ranked) / 2
+                )
+        good = promising(first, self.problem.policy.min_tokens_per_second)
+        for number, k in enumerate(good):
+            self._tell(ranked[k])
+            if number % SIMULATIONS_BETWEEN_STEPS == 0:
+                yield self._simulation_step(
+                    f"More bursts for {counted(len(good), 'plan')}", 0.5 + number / len(good) / 2
                 )
 
-    def _tell(self, choices: tuple[Choice, ...]) -> tuple[Plan, Forecast]:
+    def _simulation_step(self, message: str, share: float) -> SearchStep:
+        return self._step("simulation", message, 0.85 + 0.14 * share)
+
+    def _rehearsed(self, choices: tuple[Choice, ...]) -> tuple[Plan, Rehearsal]:
         key = tuple(sorted(choices, key=lambda choice: choice[0]))
-        if key not in self.told:
+        if key not in self.rehearsed:
             proof = closed_form_proof(self.method, self.catalogue.evaluations)
             plan = build_plan(self.catalogue, key, proof, self.problem.policy.seed)
-            self.told[key] = (plan, forecast(self.problem, plan, self.drawn))
+            self.rehearsed[key] = (plan, Rehearsal(self.problem, plan, self.drawn))
+        return self.rehearsed[key]
+
+    def _tell(self, choices: tuple[Choice, ...]) -> Forecast:
+        """What all bursts say of these replicas; from then on they may be delivered."""
+        key = tuple(sorted(choices, key=lambda choice: choice[0]))
+        if key not in self.told:
+            self.told[key] = self._rehearsed(key)[1].forecast(len(self.drawn))
         return self.told[key]
 
     def _deliver(self, compared: dict[str, Any]) -> SearchStep:
         choices = self._best_simulated() if self.objective.is_wait else self.found.ranked()[0]
-        plan, told = self.told[choices]
+        plan, told = self._rehearsed(choices)[0], self.told[choices]
         closed = self.found.scores[choices].wait_seconds if choices in self.found.scores else None
         plan = with_forecast(plan, told)
         plan = replace(plan, proof=self._proof(closed), baselines=compared)
@@ -283,16 +308,16 @@ class _Search:
         """Lowest simulated longest wait among the plans that the policy allows and that hold the floor."""
         floor = self.problem.policy.min_tokens_per_second
         allowed = [key for key in self.told if key in self.found.scores or self._is_allowed(key)]
-        fast = [key for key in allowed if self.told[key][1].holds(floor)] or allowed
-        least = min(self.told[key][1].max_wait_seconds for key in fast)
+        fast = [key for key in allowed if self.told[key].holds(floor)] or allowed
+        least = min(self.told[key].max_wait_seconds for key in fast)
         near = [
             key
             for key in fast
-            if self.told[key][1].max_wait_seconds <= least * (1 + SAME_WAIT_SHARE) + SAME_WAIT_SECONDS
+            if self.told[key].max_wait_seconds <= least * (1 + SAME_WAIT_SHARE) + SAME_WAIT_SECONDS
         ]
         for key in near:
             if key not in self.found.scores:
-                self.found.add(key, self.told[key][0].predicted.max_wait_seconds)
+                self.found.add(key, self._rehearsed(key)[0].predicted.max_wait_seconds)
         return min(near, key=lambda key: (self.found.scores[key], [devices for devices, _ in key]))
 
     def _is_allowed(self, choices: tuple[Choice, ...]) -> bool:

@@ -115,8 +115,12 @@ def _prefill(fleet: Sequence[Server], requests: Requests, router: str) -> _Hande
             k = 0
         elif router == LATE:
             first = max(arrival, min(free))
-            able = [k for k in numbers if free[k] <= first]
-            k = min(able, key=lambda k: max(first + done_after[k][i], port[k]) + sending[k][i])
+            k, soonest = 0, NEVER
+            for one in numbers:
+                if free[one] <= first:
+                    sent_at = max(first + done_after[one][i], port[one]) + sending[one][i]
+                    if sent_at < soonest:
+                        k, soonest = one, sent_at
         else:
             for queue in inside:
                 while queue and queue[0] <= arrival:
