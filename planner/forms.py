@@ -13,6 +13,7 @@ from accounts.forms import RowsField
 from inventory.core.quantities import bytes_text
 from inventory.models import Device, LanguageModel
 from planner.models import PlanRun
+from planner.services import Alternatives, Changes
 
 LARGEST_FILE_BYTES = 4 * 1024 * 1024
 RUNTIMES = [
@@ -41,6 +42,8 @@ PRESETS = (
     Preset("longreason-qwen3", "LongReason questions", "Qwen3-30B-A3B", 576, 746),
 )
 WORKLOAD_FIELDS = ("input_tokens", "output_tokens", "arrival_seconds", "requests", "context_tokens")
+WHAT_IF_WORKLOAD = ("arrival_seconds", "input_tokens", "output_tokens")
+WHAT_IF_POLICY = ("min_tokens_per_second",)
 POLICY_FIELDS = ("min_tokens_per_second", "max_slots", "runtime", "allow_mixed", "seed")
 
 
@@ -115,6 +118,15 @@ class DevicesField(RowsField):
             return f"{obj.name} (not probed)"
         ram = f" + {bytes_text(obj.ram_usable_bytes)} RAM" if obj.ram_usable_bytes else ""
         return f"{obj.name} ({bytes_text(obj.gpu_usable_bytes)}{ram})"
+
+
+class ChipsField(forms.MultipleChoiceField):
+    """Any number of short choices, each with a box to tick."""
+
+    widget = forms.CheckboxSelectMultiple
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, **kwargs)
 
 
 class PlanForm(WorkloadForm):
@@ -201,33 +213,61 @@ class WhatIfForm(forms.Form):
     input_tokens = forms.IntegerField(min_value=1, max_value=1_000_000, label="Input tokens")
     output_tokens = forms.IntegerField(min_value=1, max_value=1_000_000, label="Output tokens")
     min_tokens_per_second = forms.FloatField(min_value=0.01, max_value=10_000, label="Floor (tokens/s)")
-    without = forms.MultipleChoiceField(
-        required=False, label="Leave out", widget=forms.CheckboxSelectMultiple
-    )
+    model = forms.ChoiceField(required=False, label="Model")
+    without = ChipsField(label="Leave out")
+    added = ChipsField(label="Add a device of the lab")
+    twins = ChipsField(label="Add one that does not exist")
 
-    def __init__(self, *args: Any, cluster: dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, cluster: dict[str, Any], offers: Alternatives, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choice = self.fields["without"]
-        assert isinstance(choice, forms.MultipleChoiceField)
         names = [device["name"] for device in cluster["devices"]]
-        choice.choices = [(name, name) for name in names]
         self.device_count = len(names)
+        self.context_tokens = cluster["workload"]["context_tokens"]
+        planned = [("", f"{cluster['model']['name']} (as planned)")]
+        offered = {
+            "model": [*planned, *offers.models],
+            "without": [(name, name) for name in names],
+            "added": offers.devices,
+            "twins": offers.twins,
+        }
+        for name, choices in offered.items():
+            field = self.fields[name]
+            assert isinstance(field, forms.ChoiceField)
+            field.choices = choices
+        self.offers = offers
         for name, value in (cluster["workload"] | cluster["policy"]).items():
             if name in self.fields:
                 self.fields[name].initial = value
 
     def numbers(self) -> list[forms.BoundField]:
-        return [self[name] for name in self.fields if name != "without"]
+        return [self[name] for name in (*WHAT_IF_WORKLOAD, *WHAT_IF_POLICY)]
 
-    def clean_without(self) -> list[str]:
-        without = list(self.cleaned_data["without"])
-        if len(without) == self.device_count:
-            raise forms.ValidationError("Leave at least one device in.")
-        return without
+    def chips(self) -> list[forms.BoundField]:
+        """Groups of devices to tick, where there are any."""
+        offered = {"without": True, "added": self.offers.devices, "twins": self.offers.twins}
+        return [self[name] for name, choices in offered.items() if choices]
 
-    def workload(self) -> dict[str, Any]:
-        names = ("arrival_seconds", "input_tokens", "output_tokens")
-        return {name: self.cleaned_data[name] for name in names}
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        left = self.device_count - len(cleaned.get("without", ()))
+        if left + len(cleaned.get("added", ())) + len(cleaned.get("twins", ())) < 1:
+            self.add_error("without", "Leave at least one device in.")
+        needed = cleaned.get("input_tokens", 0) + cleaned.get("output_tokens", 0)
+        if needed > self.context_tokens:
+            text = (
+                f"Together with the prompt {needed:,} tokens, and a slot holds {self.context_tokens:,}: lower one of "
+                "the two, or make a new plan with a longer context by “Change the inputs”."
+            )
+            self.add_error("output_tokens", text)
+        return cleaned
 
-    def policy(self) -> dict[str, Any]:
-        return {"min_tokens_per_second": self.cleaned_data["min_tokens_per_second"]}
+    def changes(self) -> Changes:
+        data = self.cleaned_data
+        return Changes(
+            workload={name: data[name] for name in WHAT_IF_WORKLOAD},
+            policy={name: data[name] for name in WHAT_IF_POLICY},
+            without=data["without"],
+            twins=data["twins"],
+            added=[int(key) for key in data["added"]],
+            model_id=int(data["model"]) if data["model"] else None,
+        )

@@ -55,7 +55,13 @@ def cluster_of(
     depth = mean_context_tokens(workload)
     memory = counted_memory(devices)
     entries = [
-        device_entry(device, memory[device.pk], profiles[device.pk], shape, depth, has_file=device in holders)
+        device_entry(
+            device,
+            memory[device.pk],
+            profiles[device.pk].tables_at(depth),
+            shape,
+            has_file=device in holders,
+        )
         for device in devices
     ]
     notes = [
@@ -190,13 +196,12 @@ def mean_context_tokens(workload: dict[str, Any]) -> float:
 def device_entry(
     device: Device,
     memory: tuple[int, int],
-    profile: Profile,
+    tables: dict[str, Any],
     shape: ModelShape,
-    context_tokens: float,
     *,
     has_file: bool,
 ) -> dict[str, Any]:
-    """One device of the file, whose decode steps are those at `context_tokens`.
+    """One device of the file with its two latency tables.
 
     The compute buffer is taken off its memory, as the file has no field for it.
     """
@@ -208,7 +213,7 @@ def device_entry(
         "ram_usable_bytes": ram_bytes,
         "main_pool": device.main_pool,
         "can_be_master": has_file and bool(device.llama.get("server_path")),
-        **profile.tables_at(context_tokens),
+        **tables,
     }
 
 

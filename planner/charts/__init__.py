@@ -3,6 +3,7 @@
 from planner.charts.facts import (
     baseline_waits,
     comparison_rows,
+    input_rows,
     plan_page,
     refusal_facts,
     run_summary,
@@ -18,6 +19,7 @@ __all__ = [
     "comparison_rows",
     "convergence",
     "convergence_table",
+    "input_rows",
     "plan_page",
     "refusal_facts",
     "run_summary",

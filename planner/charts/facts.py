@@ -12,6 +12,7 @@ Json = dict[str, Any]
 TIGHT_FRACTION = 0.93
 SAME_SECONDS = 0.005
 SAME_SHARE = 0.01  # the search counts plans as equal that wait within half a per cent
+NAMED_DEVICES = 8
 NOT_SIMULATED = "by the formula, not simulated"
 # A mixed replica answers only while it reads no prompt, so that its answers together are fewer than slots times speed.
 PACE_HINTS = {
@@ -160,6 +161,18 @@ def workload_rows(cluster: Json) -> list[tuple[str, str]]:
     ]
 
 
+def input_rows(cluster: Json) -> list[tuple[str, str]]:
+    """Everything that a plan was asked for."""
+    return [*fleet_rows(cluster), *workload_rows(cluster)]
+
+
+def fleet_rows(cluster: Json) -> list[tuple[str, str]]:
+    names = [device["name"] for device in cluster["devices"]]
+    shown = ", ".join(names[:NAMED_DEVICES])
+    more = f" and {counted(len(names) - NAMED_DEVICES, 'other')}" if len(names) > NAMED_DEVICES else ""
+    return [("Model", cluster["model"]["name"]), ("Devices", f"{len(names)}: {shown}{more}")]
+
+
 def run_summary(run_plan: Json | None) -> Json:
     """A plan in one line of the list."""
     if run_plan is None:
@@ -185,7 +198,7 @@ def plan_page(plan: Json, cluster: Json, *, is_simulated: bool = True) -> Json:
         "baselines": baseline_rows(plan),
         "utilisation": utilisation_rows(plan),
         "memory": memory_rows(plan, cluster),
-        "inputs": workload_rows(cluster),
+        "inputs": input_rows(cluster),
         "note": cluster.get("note", ""),
     }
 
@@ -218,7 +231,10 @@ def comparison_rows(left: Json, right: Json) -> list[Json]:
         (a["label"], tile_text(a), tile_text(b)) for a, b in zip(left["tiles"], right["tiles"], strict=True)
     ]
     inputs = [(a[0], a[1], b[1]) for a, b in zip(left["inputs"], right["inputs"], strict=True)]
-    return [{"label": label, "left": a, "right": b, "differs": a != b} for label, a, b in tiles + inputs]
+    return [
+        {"label": label, "left": a, "right": b, "differs": a != b, "is_headline": number < len(tiles)}
+        for number, (label, a, b) in enumerate(tiles + inputs)
+    ]
 
 
 def baseline_rows(plan: Json) -> list[Json]:

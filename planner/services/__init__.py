@@ -1,7 +1,9 @@
 """Plan runs, what a fleet could hold, and what would be if."""
 
+from planner.services.alternatives import Alternatives, alternatives
 from planner.services.feasibility import Feasibility, feasibility
 from planner.services.files import import_run, plan_for, read_document, read_problem
+from planner.services.inputs import Changes, Inputs, changed_inputs
 from planner.services.measurements import Imported, import_measurements
 from planner.services.runs import (
     EXAMPLES,
@@ -15,19 +17,23 @@ from planner.services.runs import (
     run_snapshot,
     start_run,
 )
-from planner.services.what_if import EXACT_DEVICES, WhatIf, changed_cluster, waiting_times, what_if
+from planner.services.what_if import EXACT_DEVICES, WhatIf, waiting_times, what_if
 from planner.services.why import Worth, idle_reasons, margin_sentences, worth_of_devices
 
 __all__ = [
     "EXACT_DEVICES",
     "EXAMPLES",
     "TASK",
+    "Alternatives",
+    "Changes",
     "Example",
     "Feasibility",
     "Imported",
+    "Inputs",
     "WhatIf",
     "Worth",
-    "changed_cluster",
+    "alternatives",
+    "changed_inputs",
     "cluster_of",
     "feasibility",
     "idle_reasons",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,21 +23,6 @@ class WhatIf:
     plan: Plan | None
     refusal: NoFeasiblePlan | None
     is_exact: bool
-
-
-def changed_cluster(
-    cluster: dict[str, Any], workload: dict[str, Any], policy: dict[str, Any], without: Sequence[str]
-) -> dict[str, Any]:
-    """The cluster file with some numbers replaced and some devices left out."""
-    pairs = cluster["links"].get("pairs", [])
-    kept = [pair for pair in pairs if pair["a"] not in without and pair["b"] not in without]
-    return {
-        **cluster,
-        "workload": {**cluster["workload"], **workload},
-        "policy": {**cluster["policy"], **policy},
-        "links": {**cluster["links"], "pairs": kept} if pairs else cluster["links"],
-        "devices": [device for device in cluster["devices"] if device["name"] not in without],
-    }
 
 
 def what_if(cluster: dict[str, Any]) -> WhatIf:

@@ -10,7 +10,8 @@ from planner.core.margins import margins
 from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.core.slots import DECODE
-from planner.services.what_if import EXACT_DEVICES, WhatIf, changed_cluster, what_if
+from planner.services.inputs import with_twin, without_devices
+from planner.services.what_if import EXACT_DEVICES, WhatIf, what_if
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def worth_of_devices(cluster: dict[str, Any]) -> list[Worth]:
 
 
 def worth_of(cluster: dict[str, Any], name: str) -> Worth:
-    without = what_if(changed_cluster(cluster, {}, {}, [name]))
+    without = what_if(without_devices(cluster, [name]))
     twice = what_if(with_twin(cluster, name))
     return Worth(
         name, longest_wait(without), without.refusal.text if without.refusal else "", longest_wait(twice)
@@ -40,12 +41,6 @@ def worth_of(cluster: dict[str, Any], name: str) -> Worth:
 
 def longest_wait(found: WhatIf) -> float | None:
     return found.plan.predicted.max_wait_seconds if found.plan else None
-
-
-def with_twin(cluster: dict[str, Any], name: str) -> dict[str, Any]:
-    """The cluster with one more device like the named one, on the default link."""
-    original = next(device for device in cluster["devices"] if device["name"] == name)
-    return {**cluster, "devices": [*cluster["devices"], {**original, "name": f"second {name}"}]}
 
 
 def idle_reasons(cluster: dict[str, Any], plan: dict[str, Any]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET
 
@@ -64,7 +64,7 @@ def refused(run: PlanRun) -> dict[str, Any]:
         "run": run,
         "query": form_query(run),
         "refusal": charts.refusal_facts(run.refusal) if run.refusal else None,
-        "inputs": charts.workload_rows(run.cluster),
+        "inputs": charts.input_rows(run.cluster),
         "note": run.cluster.get("note", ""),
     }
 
@@ -75,6 +75,10 @@ def form_query(run: PlanRun) -> str:
     if run.model_id:
         fields |= {"model": run.model_id, "devices": list(run.device_ids.values())}
     return urlencode(fields, doseq=True)
+
+
+def what_if_form(run: PlanRun, data: QueryDict | None = None) -> WhatIfForm:
+    return WhatIfForm(data, cluster=run.cluster, offers=services.alternatives(run))
 
 
 def best_so_far(run: PlanRun) -> dict[str, Any]:
@@ -90,7 +94,7 @@ def finished(run: PlanRun) -> dict[str, Any]:
         "waiting": charts.waiting({"This plan": waits}),
         "waiting_table": charts.waiting_table(waits),
         "query": form_query(run),
-        "what_if": WhatIfForm(cluster=run.cluster),
+        "what_if": what_if_form(run),
         **charts.plan_page(run.plan, run.cluster, is_simulated=run.is_simulated),
         "idle": [
             {"device": name, "reason": reason}

@@ -14,30 +14,32 @@ from planner import charts, services
 from planner.core.errors import BadDocument
 from planner.forms import WhatIfForm
 from planner.models import PlanRun
-from planner.views.runs import REJECTED, person, run_page, started
+from planner.views.runs import REJECTED, person, run_page, started, what_if_form
 
 
 @require_GET
 @operator_required
 def what_if(request: HttpRequest, run_id: int) -> HttpResponse:
     """The plan for changed inputs, beside the one that stands."""
-    run = get_object_or_404(PlanRun, pk=run_id, plan__isnull=False)
-    form = WhatIfForm(request.GET, cluster=run.cluster)
-    if not form.is_valid():
-        return render(request, "planner/_what_if_result.html", {"run": run, "form": form})
-    cluster = changed(run, form)
-    try:
-        found = services.what_if(cluster)
-    except BadDocument as error:
-        return render(
-            request, "planner/_what_if_result.html", {"run": run, "form": form, "problems": error.problems}
-        )
-    context = {"run": run, "form": form, "found": found, "query": request.GET.urlencode()}
-    if found.plan:
-        plan = found.plan.to_dict()
-        then, now = charts.plan_page(plan, cluster), charts.plan_page(run.plan or {}, run.cluster)
-        context |= {**then, "comparison": charts.comparison_rows(now, then)}
+    run = get_object_or_404(PlanRun.objects.select_related("model"), pk=run_id, plan__isnull=False)
+    form = what_if_form(run, request.GET)
+    context: dict[str, Any] = {"run": run, "form": form}
+    if form.is_valid():
+        inputs = services.changed_inputs(run, form.changes())
+        try:
+            context |= answer(run, inputs, services.what_if(inputs.cluster))
+        except BadDocument as error:
+            context["problems"] = error.problems
     return render(request, "planner/_what_if_result.html", context)
+
+
+def answer(run: PlanRun, inputs: services.Inputs, found: services.WhatIf) -> dict[str, Any]:
+    context: dict[str, Any] = {"found": found, "remarks": inputs.remarks}
+    if found.plan:
+        then = charts.plan_page(found.plan.to_dict(), inputs.cluster)
+        now = charts.plan_page(run.plan or {}, run.cluster)
+        context |= {**then, "comparison": charts.comparison_rows(now, then)}
+    return context
 
 
 @require_GET
@@ -56,11 +58,6 @@ def worth(request: HttpRequest, run_id: int) -> HttpResponse:
     return render(request, "planner/_worth.html", {"worth": rows})
 
 
-def changed(run: PlanRun, form: WhatIfForm) -> dict[str, Any]:
-    without = form.cleaned_data["without"]
-    return services.changed_cluster(run.cluster, form.workload(), form.policy(), without)
-
-
 def not_made(
     request: HttpRequest, old: PlanRun, form: WhatIfForm | None, problems: list[str]
 ) -> HttpResponse:
@@ -75,17 +72,17 @@ def not_made(
 @operator_required
 def again(request: HttpRequest, run_id: int) -> HttpResponse:
     """The same inputs once more, or with the changes of the what-if form."""
-    old = get_object_or_404(PlanRun, pk=run_id)
-    form, cluster, name = None, old.cluster, old.name
+    old = get_object_or_404(PlanRun.objects.select_related("model"), pk=run_id)
+    form, inputs, name = None, services.Inputs(old.cluster, old.model, old.device_ids, []), old.name
     if "arrival_seconds" in request.POST:
-        form = WhatIfForm(request.POST, cluster=old.cluster)
+        form = what_if_form(old, request.POST)
         if not form.is_valid():
             return not_made(request, old, form, [])
-        cluster, name = changed(old, form), ""
-    kept = {device["name"] for device in cluster["devices"]}
-    ids = {name: pk for name, pk in old.device_ids.items() if name in kept}
+        inputs, name = services.changed_inputs(old, form.changes()), ""
     try:
-        run = services.start_run(cluster, old.method, old.seed, person(request), old.model, ids, name)
+        run = services.start_run(
+            inputs.cluster, old.method, old.seed, person(request), inputs.model, inputs.device_ids, name
+        )
     except BadDocument as error:
         return not_made(request, old, form, error.problems)
     return started(request, run)

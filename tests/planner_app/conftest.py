@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connection
+from django.test import Client
 from django.utils import timezone
 
+from accounts.models import User
 from inventory.core.model_shape import BlockShape, ModelShape
 from inventory.models import Device, LanguageModel, Profile
-from planner import services
+from planner import runner, services
+from planner.models import PlanRun
 from tests.conftest import wait_until
 from tests.running_site import free_port
 
@@ -39,6 +42,21 @@ def small_cluster() -> dict[str, Any]:
     """Three of the devices: a search of an instant."""
     document = cluster_of()
     return {**document, "devices": [document["devices"][index] for index in (0, 1, 4)]}
+
+
+@pytest.fixture
+def page(operator: User) -> Client:
+    """A browser in which an operator is logged in."""
+    client = Client()
+    client.force_login(operator)
+    return client
+
+
+def finished_run(cluster: dict[str, Any], user: User, **changes: Any) -> PlanRun:
+    run = services.start_run(cluster, "ga", 1, user, **changes)
+    runner.execute(run.job_id)
+    run.refresh_from_db()
+    return run
 
 
 BLOCK = BlockShape("full", {"ffn_up.weight": 400_000_000}, 400_000_000, 0, 4096, None, 0)

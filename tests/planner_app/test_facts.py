@@ -26,8 +26,10 @@ def test_a_comparison_gives_each_number_its_unit() -> None:
         for text in ("47.1 s", "1 min")
     ]
     rows = comparison_rows(*sides)
-    assert rows[0] == {"label": "Longest wait", "left": "47.1 s", "right": "1 min", "differs": True}
-    assert rows[1] == {"label": "Requests at once", "left": "4", "right": "4", "differs": False}
+    assert [(row["left"], row["right"], row["differs"]) for row in rows] == [
+        ("47.1 s", "1 min", True),
+        ("4", "4", False),
+    ]
 
 
 @pytest.mark.parametrize(

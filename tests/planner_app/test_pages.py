@@ -13,19 +13,12 @@ from django.urls import reverse
 from accounts.models import AuditEntry, User
 from inventory.models import Device, LanguageModel, Profile
 from jobs.models import Job, State
-from planner import runner, services
+from planner import services
 from planner.core.errors import NoFeasiblePlan
 from planner.models import PlanRun
+from tests.planner_app.conftest import finished_run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("valkey_url")]
-
-
-@pytest.fixture
-def page(operator: User) -> Client:
-    """A browser in which an operator is logged in."""
-    client = Client()
-    client.force_login(operator)
-    return client
 
 
 def form_data(model: LanguageModel, devices: list[Device], **changes: Any) -> dict[str, Any]:
@@ -44,13 +37,6 @@ def form_data(model: LanguageModel, devices: list[Device], **changes: Any) -> di
         "method": "ga",
         "seed": 3,
     } | changes
-
-
-def finished_run(cluster: dict[str, Any], user: User, **changes: Any) -> PlanRun:
-    run = services.start_run(cluster, "ga", 1, user, **changes)
-    runner.execute(run.job_id)
-    run.refresh_from_db()
-    return run
 
 
 def test_an_empty_list_offers_the_first_plan_and_the_example(page: Client) -> None:
@@ -268,45 +254,6 @@ def test_a_search_without_a_generation_yet_shows_dashes(
     text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
     assert "<dd data-run-generation>–</dd>" in text
     assert "<dt>Different replicas evaluated</dt><dd data-run-evaluations>–</dd>" in text
-
-
-def test_what_if_shows_the_plan_for_other_inputs(
-    page: Client, operator: User, small_cluster: dict[str, Any]
-) -> None:
-    run = finished_run(small_cluster, operator)
-    changes = {"arrival_seconds": 9, "input_tokens": 576, "output_tokens": 588, "min_tokens_per_second": 7}
-    text = page.get(reverse("planner:what_if", args=[run.pk]), changes).content.decode()
-    assert "<strong>9 s</strong>" in text
-    floor = page.get(reverse("planner:what_if", args=[run.pk]), changes | {"min_tokens_per_second": 9999})
-    assert "No plan could hold these limits" in floor.content.decode()
-
-
-def test_what_if_can_be_made_a_plan_of_its_own(
-    page: Client, operator: User, small_cluster: dict[str, Any]
-) -> None:
-    run = finished_run(small_cluster, operator)
-    changes = {"arrival_seconds": 9, "input_tokens": 576, "output_tokens": 588, "min_tokens_per_second": 7}
-    page.post(reverse("planner:again", args=[run.pk]), changes | {"without": ["Dev.2"]})
-    made = PlanRun.objects.first()
-    assert made is not None
-    assert [device["name"] for device in made.cluster["devices"]] == ["Dev.1", "Dev.5"]
-    assert made.cluster["workload"]["arrival_seconds"] == 9
-
-
-def test_what_if_that_cannot_be_planned_is_told_on_the_page(
-    page: Client, operator: User, small_cluster: dict[str, Any]
-) -> None:
-    run = finished_run(small_cluster, operator)
-    address = reverse("planner:again", args=[run.pk])
-    changes = {"arrival_seconds": 9, "input_tokens": 9000, "output_tokens": 588, "min_tokens_per_second": 7}
-    answer = page.post(address, changes)
-    assert answer.status_code == 422
-    assert "workload.context_tokens: 8192 does not hold 9588 tokens" in answer.content.decode()
-    assert 'value="9000"' in answer.content.decode()
-    answer = page.post(address, changes | {"output_tokens": 0})
-    assert answer.status_code == 422
-    assert "Output tokens: Ensure this value is greater than or equal to 1." in answer.content.decode()
-    assert PlanRun.objects.count() == 1
 
 
 def test_what_each_device_brings_is_worked_out(
