@@ -94,11 +94,14 @@ def select(workers: Floats, masters: Floats, hop_floor: Floats) -> Selection:
     slowest = np.maximum(np.maximum(nth, stages[..., 0].max(axis=2)), hop_floor[:, None])
     bottleneck = slowest.min(axis=1)
     # Only masters that reach the bottleneck are split; among them the shortest pass wins, then the first.
-    point, master = np.nonzero((slowest == bottleneck[:, None]) & np.isfinite(slowest))
-    counts = _trim(stages[point, master], bottleneck[point], n_blocks)
-    passes = np.take_along_axis(stages[point, master], counts[..., None] - 1, axis=2).sum(axis=(1, 2))
+    point, master = ((slowest == bottleneck[:, None]) & np.isfinite(slowest)).nonzero()
+    able = stages[point, master]
+    counts = _trim(able, bottleneck[point], n_blocks)
+    passes = able[np.arange(len(able))[:, None], diagonal, counts - 1].sum(axis=1)
     best = np.lexsort((master, passes, point))
-    best = best[np.flatnonzero(np.diff(point[best], prepend=-1))]
+    is_first = np.ones(len(best), dtype=bool)
+    is_first[1:] = point[best[1:]] != point[best[:-1]]
+    best = best[is_first]
     found = Selection(
         bottleneck,
         np.full(n_points, np.inf),
@@ -119,13 +122,13 @@ def _trim(stages: Floats, bottleneck: Floats, n_blocks: int) -> Ints:
     one = np.ones((n_rows, n_devices), dtype=np.int64)
     if extra == 0 or not n_rows:
         return one
-    with np.errstate(invalid="ignore"):
-        further = np.where(stages[..., 1:] <= bottleneck[:, None, None], np.diff(stages, axis=2), np.inf)
+    is_over = stages[..., 1:] > bottleneck[:, None, None]
+    further = np.where(is_over, np.inf, stages[..., 1:]) - np.where(is_over, 0.0, stages[..., :-1])
     price = np.partition(further.reshape(n_rows, -1), extra - 1, axis=1)[:, extra - 1, None, None]
     below = (further < price).sum(axis=2)
     equal = (further == price).sum(axis=2)
     missing = extra - below.sum(axis=1, keepdims=True)
-    before = np.cumsum(equal, axis=1) - equal
+    before = equal.cumsum(axis=1) - equal
     return np.asarray(one + below + np.minimum(np.maximum(missing - before, 0), equal))
 
 
