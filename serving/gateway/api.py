@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import secrets
@@ -11,25 +10,25 @@ from typing import Any
 
 from django.utils import timezone
 
+from accounts.core.key_terms import Scope
 from serving import upstream
-from serving.core import sse
 from serving.core.anthropic import error_of, messages_request
-from serving.core.anthropic import event as anthropic_event
-from serving.core.balancer import KeyBusy, Refused
+from serving.core.balancer import Refused
 from serving.core.body import BadRequest, parse
 from serving.core.openai import Generation, chat_request, completion_request
 from serving.gateway.answer import Answer, StreamedAnswer, StreamedMessage, WholeAnswer, WholeMessage
 from serving.gateway.choices import run_choices
 from serving.gateway.continuing import Resumed, resume
+from serving.gateway.ending import translated, watched
+from serving.gateway.entrance import admitted, caller_of, visiting
 from serving.gateway.errors import ApiError, bad_request
 from serving.gateway.gateway import Gateway
 from serving.gateway.generation import Call, Run
 from serving.gateway.http import Client, ClientGone, Message, Receive, Recording, Send
 from serving.gateway.keys import Caller
 from serving.gateway.prompt import tokens_of
-from serving.gateway.timeline import Outcomes, Timeline
+from serving.gateway.timeline import Timeline
 
-CLIENT_CLOSED = 499
 KEPT_CHARACTERS = 100_000
 Handler = Callable[[Gateway, Client], Awaitable[None]]
 Reader = Callable[[dict[str, Any], int], Generation]
@@ -41,16 +40,21 @@ async def serve(gateway: Gateway, scope: Message, receive: Receive, send: Send) 
     client.request_id = f"req-{secrets.token_hex(12)}"
     try:
         client.check_headers(gateway.limits)
-        if allows_origin(client, gateway.limits.cors_origins):
-            await preflight(client)
-        else:
-            await handler(client)(gateway, client)
+        with visiting(gateway, (scope["client"] or [""])[0], client.header(b"x-forwarded-for")):
+            await respond(gateway, client)
     except (ApiError, Refused, upstream.UpstreamError) as fault:
         await client.refuse(translated(fault, client.request_id))
     except ClientGone:
         return
     finally:
         client.stop_watching()
+
+
+async def respond(gateway: Gateway, client: Client) -> None:
+    if allows_origin(client, gateway.limits.cors_origins):
+        await preflight(client)
+    else:
+        await handler(client)(gateway, client)
 
 
 def allows_origin(client: Client, origins: frozenset[str]) -> bool:
@@ -86,12 +90,6 @@ def handler(client: Client) -> Handler:
     return answer
 
 
-def caller_of(gateway: Gateway, client: Client) -> Caller:
-    if client.has_query_key:
-        raise ApiError(401, "key_in_url", "a key in the address ends up in logs; send it as a header")
-    return gateway.keys.caller(client.authorization())
-
-
 async def alive(gateway: Gateway, client: Client) -> None:
     await client.json(200, {"status": "ok"})
 
@@ -107,22 +105,24 @@ async def ready(gateway: Gateway, client: Client) -> None:
 
 
 async def metrics(gateway: Gateway, client: Client) -> None:
-    caller_of(gateway, client)
+    caller_of(gateway, client, Scope.METRICS)
     await client.answer(
         200, gateway.metrics.text(gateway.routes), b"text/plain; version=0.0.4; charset=utf-8"
     )
 
 
 async def models(gateway: Gateway, client: Client) -> None:
-    caller_of(gateway, client)
-    newest = {route.name: route for route in gateway.routes.by_deployment.values()}
+    caller = caller_of(gateway, client)
+    routes = gateway.routes.by_deployment.values()
+    newest = {route.name: route for route in routes if caller.may_use(route.name)}
     cards = [model_card(route.name, route.created) for route in newest.values()]
     await client.json(200, {"object": "list", "data": cards})
 
 
 async def one_model(gateway: Gateway, client: Client) -> None:
-    caller_of(gateway, client)
-    route = gateway.routes.find(client.path.removeprefix(MODEL_PATH))
+    name = client.path.removeprefix(MODEL_PATH)
+    caller_of(gateway, client).check_model(name)
+    route = gateway.routes.find(name)
     await client.json(200, model_card(route.name, route.created))
 
 
@@ -144,7 +144,7 @@ async def messages(gateway: Gateway, client: Client) -> None:
 
 
 async def generate(gateway: Gateway, client: Client, read: Reader) -> None:
-    caller = caller_of(gateway, client)
+    caller = caller_of(gateway, client, Scope.GENERATE)
     if gateway.is_draining:
         raise ApiError(503, "draining", "this gateway is stopping", retry_after_seconds=2.0)
     timeline = Timeline(client.request_id, timezone.now(), gateway.clock(), key_id=caller.key_id)
@@ -157,6 +157,14 @@ async def generate(gateway: Gateway, client: Client, read: Reader) -> None:
 async def answered(
     gateway: Gateway, client: Client, caller: Caller, timeline: Timeline, read: Reader
 ) -> None:
+    with admitted(gateway, caller):
+        await answered_once(gateway, client, caller, timeline, read)
+
+
+async def answered_once(
+    gateway: Gateway, client: Client, caller: Caller, timeline: Timeline, read: Reader
+) -> None:
+    """The answer, or with an idempotency key the one that was given before."""
     body = await client.body(gateway.limits)
     key = client.header(b"idempotency-key")
     if not key:
@@ -179,6 +187,7 @@ async def run(
     gateway: Gateway, client: Client, caller: Caller, timeline: Timeline, request: Generation
 ) -> None:
     replica = chosen_replica(client, caller)
+    caller.check_model(request.model)
     route = gateway.routes.find(request.model) if replica is None else gateway.routes.of_replica(replica)
     timeline.deployment, timeline.is_stream = route.deployment, request.streams
     if gateway.keeps_prompts:
@@ -250,75 +259,22 @@ def tokenize_request(value: dict[str, Any], size: int) -> Generation:
 
 
 async def tokens_asked(gateway: Gateway, client: Client, read: Reader) -> list[int]:
-    caller_of(gateway, client)
-    request = read_request(await client.body(gateway.limits), read)
-    endpoint = gateway.routes.find(request.model).any_endpoint()
-    return await tokens_of(request, endpoint, gateway.limits.control_seconds)
+    caller = caller_of(gateway, client, Scope.TOKENIZE)
+    with admitted(gateway, caller):
+        request = read_request(await client.body(gateway.limits), read)
+        caller.check_model(request.model)
+        endpoint = gateway.routes.find(request.model).any_endpoint()
+        return await tokens_of(request, endpoint, gateway.limits.control_seconds)
 
 
 async def embeddings(gateway: Gateway, client: Client) -> None:
-    caller_of(gateway, client)
+    caller_of(gateway, client, Scope.EMBED)
     raise ApiError(
         400,
         "not_supported",
         "the deployments of this server generate text; none of them makes embeddings",
         param="model",
     )
-
-
-async def watched(gateway: Gateway, client: Client, timeline: Timeline, work: Awaitable[None]) -> None:
-    """Do the work, unless the client leaves; faults end up in the timeline and in the client's answer."""
-    client.task = asyncio.current_task()
-    assert client.task is not None, "a request is served in a task"
-    gateway.clients.add(client)
-    try:
-        await work
-    except asyncio.CancelledError:
-        if not client.was_dropped:
-            await tell(client, timeline, ApiError(503, "draining", "this gateway was stopped"))
-            raise
-        client.task.uncancel()
-        timeline.fail(Outcomes.CANCELLED, CLIENT_CLOSED, client.was_dropped)
-    except ClientGone:
-        timeline.fail(Outcomes.CANCELLED, CLIENT_CLOSED, "the client left")
-    except (ApiError, Refused, upstream.UpstreamError) as fault:
-        await tell(client, timeline, translated(fault, client.request_id))
-    finally:
-        client.stop_watching()
-        gateway.clients.discard(client)
-
-
-async def tell(client: Client, timeline: Timeline, error: ApiError) -> None:
-    """Before the first byte an error is a status; after it, an event in the stream and no [DONE]."""
-    if client.has_started:
-        timeline.fail(Outcomes.CUT, error.status, str(error))
-        await client.end(interrupted(client, error))
-        return
-    outcome = (
-        Outcomes.FAILED if error.status >= 500 and error.retry_after_seconds is None else Outcomes.REFUSED
-    )
-    timeline.fail(outcome, error.status, str(error))
-    await client.refuse(error)
-
-
-def interrupted(client: Client, error: ApiError) -> bytes:
-    if client.error_of is error_of:
-        return anthropic_event(error_of(error.status, str(error)))
-    return sse.event({"error": {**error.body["error"], "code": "stream_interrupted"}})
-
-
-def translated(fault: Exception, request_id: str) -> ApiError:
-    if isinstance(fault, ApiError):
-        return fault
-    if isinstance(fault, Refused):
-        status, code = (429, "key_busy") if isinstance(fault, KeyBusy) else (503, "overloaded")
-        return ApiError(status, code, str(fault), retry_after_seconds=fault.retry_after_seconds)
-    if isinstance(fault, upstream.Declined) and fault.status == 400:
-        too_long = fault.kind == "exceed_context_size_error"
-        return ApiError(400, "context_length_exceeded" if too_long else "invalid_request", str(fault))
-    if isinstance(fault, upstream.TooSlow):
-        return ApiError(504, "replica_timeout", f"request {request_id}: the replica fell silent: {fault}")
-    return ApiError(502, "replica_failed", f"request {request_id}: the replica failed: {fault}")
 
 
 MODEL_PATH = "/v1/models/"

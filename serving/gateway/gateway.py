@@ -9,6 +9,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+from serving.core.crowd import Crowd
+from serving.core.rates import TokenRates
 from serving.core.retries import PoisonList, RetryBudget
 from serving.gateway.handing import Mover
 from serving.gateway.http import Client
@@ -18,6 +20,7 @@ from serving.gateway.metrics import Metrics
 from serving.gateway.repeats import Repeats
 from serving.gateway.routes import Routes
 from serving.gateway.timeline import Timeline
+from serving.gateway.usage import KeyUsage
 
 
 class Keys(Protocol):
@@ -62,6 +65,10 @@ class Gateway:
         self.poison = PoisonList(limits.poison_crashes, limits.poison_seconds)
         self.repeats = Repeats()
         self.metrics = Metrics()
+        self.rates = TokenRates()
+        self.usage = KeyUsage()
+        self.callers = Crowd()  # requests of each key
+        self.visitors = Crowd()  # requests of each address behind a proxy
         self.output_tokens = 0
         self.is_draining = False
         self.keeps_prompts = False

@@ -14,6 +14,7 @@ from serving.core.handover import Handover, HandoverBroken
 from serving.core.health import Fault
 from serving.core.openai import Generation
 from serving.gateway import handing
+from serving.gateway.allowance import charged
 from serving.gateway.answer import Answer
 from serving.gateway.errors import ApiError
 from serving.gateway.gateway import Gateway
@@ -56,22 +57,23 @@ class Run:
     async def run(self) -> None:
         self._refuse_poison()
         self.gateway.retries.request()
-        balancer = self.route.balancer
+        balancer, caller = self.route.balancer, self.call.caller
         balancer.check_room()
         self.prompt = await prompt_of(
             self.call.request,
             self.route.any_endpoint(),
             self.route.context_tokens,
-            needs_tokens=balancer.hands_over(self.clock()),
+            needs_tokens=balancer.hands_over(self.clock()) or caller.tokens_per_minute > 0,
             timeout_seconds=self.limits.control_seconds,
         )
         self.ticket.prompt_tokens = self.prompt.token_count
-        balancer.admit(self.ticket, self.clock(), self.call.caller.max_concurrent)
-        try:
-            await self._serve()
-        finally:
-            self.route.dispatcher.leave(self.ticket)
-            self._remove_files()
+        with charged(self.gateway, self.call.client, caller, self.timeline, self.prompt.token_count):
+            balancer.admit(self.ticket, self.clock(), caller.max_concurrent)
+            try:
+                await self._serve()
+            finally:
+                self.route.dispatcher.leave(self.ticket)
+                self._remove_files()
         await self.answer.finish()
 
     async def _serve(self) -> None:
@@ -158,7 +160,7 @@ class Run:
             while events := await stream.events():
                 if self.timeline.first_token is None and sse.has_token(events):
                     self.timeline.first_token = self.clock()
-                self.gateway.output_tokens += events.count(sse.END)
+                self._count(events)
                 await self.answer.feed(events)
         finally:
             stream.close()
@@ -169,8 +171,13 @@ class Run:
         """An ordinary event, passed on in the moment of its arrival."""
         if self.timeline.first_token is None or not self.answer.take(events):
             return False
-        self.gateway.output_tokens += events.count(sse.END)
+        self._count(events)
         return True
+
+    def _count(self, events: bytes) -> None:
+        number = events.count(sse.END)
+        self.gateway.output_tokens += number
+        self.timeline.streamed_events += number
 
     def _body(self, slot: int) -> dict[str, object]:
         return {

@@ -11,6 +11,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from accounts import services, vault
+from accounts.core.key_terms import EVERYTHING, NO_LIMIT, Scope
 from accounts.models import ApiKey, User
 from serving.gateway.errors import ApiError
 
@@ -26,6 +27,26 @@ class Caller:
     key_id: int | None
     user_id: int
     max_concurrent: int
+    tokens_per_minute: int = NO_LIMIT
+    scopes: frozenset[str] = frozenset(EVERYTHING)
+    models: frozenset[str] = frozenset()
+
+    def check_scope(self, scope: Scope) -> None:
+        """403 when the key is not for this."""
+        if scope not in self.scopes:
+            may = ", ".join(sorted(self.scopes))
+            raise ApiError(403, "scope_missing", f"this needs the scope {scope.value}; this key has: {may}")
+
+    def may_use(self, model: str) -> bool:
+        return not self.models or model in self.models
+
+    def check_model(self, model: str) -> None:
+        """403 when the key is for other models."""
+        if not self.may_use(model):
+            named = ", ".join(sorted(self.models))
+            raise ApiError(
+                403, "model_not_allowed", f"this key may use {named}, not {model!r}", param="model"
+            )
 
 
 @dataclass(frozen=True)
@@ -51,7 +72,15 @@ class Keyring:
         for key in ApiKey.objects.select_related("user").filter(revoked_at=None, user__is_active=True):
             if key.expires_at is not None and key.expires_at <= timezone.now():
                 continue
-            caller = Caller(f"key {key.pk}", key.pk, key.user_id, key.max_concurrent)
+            caller = Caller(
+                key=f"key {key.pk}",
+                key_id=key.pk,
+                user_id=key.user_id,
+                max_concurrent=key.max_concurrent,
+                tokens_per_minute=key.tokens_per_minute,
+                scopes=frozenset(key.scopes),
+                models=frozenset(key.model_names),
+            )
             expires_at = key.expires_at.timestamp() if key.expires_at else None
             stored[key.prefix] = StoredKey(caller, key.digest, key.pepper, expires_at)
         self._stored = stored

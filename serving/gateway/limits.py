@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from serving.gateway.addresses import Network
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -12,6 +14,9 @@ class Limits:
     body_bytes: int = 4 * 2**20
     body_seconds: float = 30.0
     header_bytes: int = 16 * 1024
+    header_seconds: float = 10.0
+    connections_per_address: int = 512
+    proxies: tuple[Network, ...] = ()  # whose word on a client's address is taken
     waiting: int = 256
     queue_seconds: float = 900.0
     connect_seconds: float = 5.0

@@ -38,6 +38,7 @@ class Timeline:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
+    streamed_events: int = 0  # all that is known of an answer that was cut
     timings: dict[str, Any] = field(default_factory=dict)
 
     def fail(self, outcome: str, status: int, error: str) -> None:

@@ -84,6 +84,7 @@ class Upkeep:
     def _read(self) -> list[Wanted]:
         close_old_connections()
         self.keyring.note_uses()
+        self.gateway.usage.write()
         self.keyring.load()
         self.gateway.keeps_prompts = Retention.current().keeps_prompts
         return load_wanted()

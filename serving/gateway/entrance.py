@@ -1,0 +1,76 @@
+"""Who comes in: the key and its scope, and how many requests a key or an address may have open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from accounts.core.key_terms import Scope
+from serving.core.balancer import KeyBusy
+from serving.core.crowd import Crowd
+from serving.gateway.addresses import client_address, is_within
+from serving.gateway.errors import ApiError
+from serving.gateway.gateway import Gateway
+from serving.gateway.http import Client
+from serving.gateway.keys import Caller
+
+RETRY_SECONDS = 1.0
+REFUSED = (403, 429)
+
+
+def caller_of(gateway: Gateway, client: Client, scope: Scope | None = None) -> Caller:
+    """Who calls, or a 401; a 403 when the key is not for what is asked."""
+    if client.has_query_key:
+        raise ApiError(401, "key_in_url", "a key in the address ends up in logs; send it as a header")
+    caller = gateway.keys.caller(client.authorization())
+    if scope is not None:
+        with refusals_counted(gateway, caller):
+            caller.check_scope(scope)
+    return caller
+
+
+@contextmanager
+def admitted(gateway: Gateway, caller: Caller) -> Iterator[None]:
+    """Counts a request of a key while it is open, and 429 for one too many."""
+    with refusals_counted(gateway, caller):
+        text = f"this key may have {caller.max_concurrent} requests at once, and has them"
+        with one_more(gateway.callers, caller.key, caller.max_concurrent, ApiError(429, "key_busy", text)):
+            yield
+
+
+@contextmanager
+def visiting(gateway: Gateway, peer: str, forwarded: str) -> Iterator[None]:
+    """Counts a request of an address behind a proxy; connections that come directly are counted as such."""
+    limits = gateway.limits
+    if not is_within(peer, limits.proxies):
+        yield
+        return
+    address = client_address(peer, forwarded, limits.proxies)
+    with one_more(gateway.visitors, address, limits.connections_per_address, crowded()):
+        yield
+
+
+def crowded() -> ApiError:
+    return ApiError(429, "too_many_connections", "your address has as many connections open as it may")
+
+
+@contextmanager
+def one_more(crowd: Crowd, name: str, limit: int, refusal: ApiError) -> Iterator[None]:
+    if limit and crowd.count(name) >= limit:
+        refusal.retry_after_seconds = RETRY_SECONDS
+        raise refusal
+    crowd.enter(name)
+    try:
+        yield
+    finally:
+        crowd.leave(name)
+
+
+@contextmanager
+def refusals_counted(gateway: Gateway, caller: Caller) -> Iterator[None]:
+    try:
+        yield
+    except (ApiError, KeyBusy) as fault:
+        if isinstance(fault, KeyBusy) or fault.status in REFUSED:
+            gateway.usage.add(caller.key_id, refusals=1)
+        raise
