@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,8 @@ from inventory.core.hardware import clock_text, usable_memory
 from inventory.core.parsers import on_battery as on_battery_of
 from inventory.models import Device, LanguageModel
 from inventory.probe import Probed, missing, probe
-from inventory.remote import HostKeyChanged, RemoteError, connect
+from inventory.remote import Connection, HostKeyChanged, RemoteError, connect, kept
+from inventory.remote.kept import Question
 from jobs import runner as jobs
 from jobs.core.errors import JobFailed
 from jobs.models import Job
@@ -111,7 +112,7 @@ def heartbeat() -> list[Device]:
     devices = list(
         Device.objects.filter(in_maintenance=False, probed_at__isnull=False).select_related("identity")
     )
-    answers = asyncio.run(_beat(devices))
+    answers = kept.ask([Question(device, _beat, BEAT_SECONDS) for device in devices])
     changed = []
     for device, answer in zip(devices, answers, strict=True):
         if isinstance(answer, RemoteError):
@@ -142,17 +143,8 @@ async def _probe(device: Device, progress: Progress) -> Probed:
         return await probe(connection, device.llama_folder, time.time)
 
 
-async def _beat(devices: Sequence[Device]) -> list[str | RemoteError]:
-    async def ask(device: Device) -> str | RemoteError:
-        try:
-            async with asyncio.timeout(BEAT_SECONDS), connect(device) as connection:
-                return (await connection.script(BEAT_PROGRAM, timeout_seconds=BEAT_SECONDS)).stdout
-        except RemoteError as error:
-            return error
-        except TimeoutError:
-            return RemoteError(f"{device.name} did not answer within {BEAT_SECONDS:g} s.")
-
-    return await asyncio.gather(*(ask(device) for device in devices))
+async def _beat(connection: Connection) -> str:
+    return (await connection.script(BEAT_PROGRAM, timeout_seconds=BEAT_SECONDS)).stdout
 
 
 def _execute(job_id: int, work: Callable[[dict[str, Any], Progress], Any]) -> None:

@@ -147,13 +147,18 @@ class SshConnection(Connection):
 
 @asynccontextmanager
 async def log_in(device: Device, password: str = "") -> AsyncIterator[Connection]:
-    target = await _target(device)
+    async with log_in_to(await _target(device), password) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def log_in_to(target: Target, password: str = "") -> AsyncIterator[Connection]:
     if not target.host_key:
         raise RemoteError(
-            f"The host key of {device.name} has not been confirmed yet, so nothing was sent to it."
+            f"The host key of {target.name} has not been confirmed yet, so nothing was sent to it."
         )
     async with _client(target, password) as client:
-        yield SshConnection(device.name, client)
+        yield SshConnection(target.name, client)
 
 
 async def shown_key(host: str, port: int, through: Device) -> HostKey:
@@ -181,17 +186,18 @@ async def _target(device: Device) -> Target:
     field = Device._meta.get_field("identity")
     is_complete = device.identity_id is None or field.is_cached(device)
     if is_complete and device.reached_through_id is None:
-        return _read_target(device)
-    return await sync_to_async(_read_target)(device)
+        return target_of(device)
+    return await sync_to_async(target_of)(device)
 
 
-def _read_target(device: Device, jumps: int = 0) -> Target:
+def target_of(device: Device, jumps: int = 0) -> Target:
+    """Reads the database; equal as long as nothing about the way to the device was changed."""
     if jumps > MAX_JUMPS:
         raise RemoteError(
             f"{device.name} is reached over more than {MAX_JUMPS} jump hosts: does the chain close?"
         )
     private_key = device.identity.private_key if device.identity else ""
-    through = _read_target(device.reached_through, jumps + 1) if device.reached_through else None
+    through = target_of(device.reached_through, jumps + 1) if device.reached_through else None
     return Target(
         device.name, device.host, device.port, device.username, device.host_key, private_key, through
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,7 +10,8 @@ from asgiref.sync import async_to_sync
 from django.utils import timezone
 
 from inventory.models import Device
-from inventory.remote import Connection, RemoteError, connect
+from inventory.remote import Connection, RemoteError, kept
+from inventory.remote.kept import Question
 from jobs import services as jobs
 from jobs.models import Job, State
 from serving import events
@@ -58,7 +58,7 @@ def reconcile() -> None:
     for row in live_processes():
         if row.replica.deployment.subject not in busy and row.device is not None:
             hosts.setdefault(row.device.pk, Host(row.device)).processes.append(row)
-    looks = async_to_sync(look_at)(list(hosts.values()))
+    looks = look_at(list(hosts.values()))
     busy |= being_changed()
     rows = [
         row for host in hosts.values() for row in host.processes if row.replica.deployment.subject not in busy
@@ -98,22 +98,18 @@ def live_processes() -> list[ManagedProcess]:
     return list(rows.select_related("device", "device__identity", "replica", "replica__deployment"))
 
 
-async def look_at(hosts: list[Host]) -> dict[int, Look]:
+def look_at(hosts: list[Host]) -> dict[int, Look]:
     """What runs on each host, all at once; a host that does not answer gives its error instead."""
-
-    async def one(host: Host) -> Look:
-        known_silent = host.device.state in (Device.States.SUSPECT, Device.States.LOST)
-        limit_seconds = SILENT_LOOK_SECONDS if known_silent else LOOK_SECONDS
-        try:
-            async with asyncio.timeout(limit_seconds), connect(host.device) as connection:
-                return await look_closely(connection, host)
-        except RemoteError as error:
-            return error
-        except TimeoutError:
-            return RemoteError(f"{host.device} did not answer within {limit_seconds:.0f} s.")
-
-    looks = await asyncio.gather(*(one(host) for host in hosts))
+    looks = kept.ask([question(host) for host in hosts])
     return {host.device.pk: look for host, look in zip(hosts, looks, strict=True)}
+
+
+def question(host: Host) -> Question[Observation]:
+    async def look(connection: Connection) -> Observation:
+        return await look_closely(connection, host)
+
+    known_silent = host.device.state in (Device.States.SUSPECT, Device.States.LOST)
+    return Question(host.device, look, SILENT_LOOK_SECONDS if known_silent else LOOK_SECONDS)
 
 
 async def look_closely(connection: Connection, host: Host) -> Observation:

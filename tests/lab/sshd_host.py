@@ -59,6 +59,17 @@ class SshdHost:
         return self.folder / "home"
 
     @property
+    def log_ins(self) -> int:
+        """How often somebody logged in, ever."""
+        return (self.folder / "sshd.log").read_text(errors="replace").count("Accepted publickey")
+
+    def sessions(self) -> list[int]:
+        """Processes of the connections that are open now."""
+        assert self.process is not None, "the host is up"
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in children.read_text().split()]
+
+    @property
     def username(self) -> str:
         return getpass.getuser()
 
@@ -76,7 +87,8 @@ class SshdHost:
         (self.folder / "sshd_config").write_text(config)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        command = [*self.inside, self.program, "-D", "-e", "-f", self.folder / "sshd_config"]
+        log = self.folder / "sshd.log"
+        command = [*self.inside, self.program, "-D", "-E", log, "-f", self.folder / "sshd_config"]
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         self._wait()
 
