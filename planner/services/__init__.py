@@ -17,19 +17,20 @@ from planner.services.runs import (
     run_snapshot,
     start_run,
 )
-from planner.services.what_if import EXACT_DEVICES, WhatIf, waiting_times, what_if
-from planner.services.why import Worth, idle_reasons, margin_sentences, worth_of_devices
+from planner.services.what_if import Superseded, WhatIf, waiting_times, what_if
+from planner.services.why import WORTH_DEVICES, Worth, idle_reasons, margin_sentences, worth_of_devices
 
 __all__ = [
-    "EXACT_DEVICES",
     "EXAMPLES",
     "TASK",
+    "WORTH_DEVICES",
     "Alternatives",
     "Changes",
     "Example",
     "Feasibility",
     "Imported",
     "Inputs",
+    "Superseded",
     "WhatIf",
     "Worth",
     "alternatives",

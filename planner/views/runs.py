@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from secrets import token_hex
 from typing import Any
 from urllib.parse import urlencode
 
@@ -95,13 +96,14 @@ def finished(run: PlanRun) -> dict[str, Any]:
         "waiting_table": charts.waiting_table(waits),
         "query": form_query(run),
         "what_if": what_if_form(run),
+        "asker": token_hex(8),
         **charts.plan_page(run.plan, run.cluster, is_simulated=run.is_simulated),
         "idle": [
             {"device": name, "reason": reason}
             for name, reason in services.idle_reasons(run.cluster, run.plan).items()
         ],
         "margins": services.margin_sentences(run.cluster, run.plan),
-        "has_worth": 1 < len(run.cluster["devices"]) <= services.EXACT_DEVICES,
+        "has_worth": 1 < len(run.cluster["devices"]) <= services.WORTH_DEVICES,
         "convergence": charts.convergence(points, charts.baseline_waits(run.plan)) if points else None,
         "convergence_table": charts.convergence_table(points),
     }

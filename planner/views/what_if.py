@@ -27,7 +27,9 @@ def what_if(request: HttpRequest, run_id: int) -> HttpResponse:
     if form.is_valid():
         inputs = services.changed_inputs(run, form.changes())
         try:
-            context |= answer(run, inputs, services.what_if(inputs.cluster))
+            context |= answer(run, inputs, services.what_if(inputs.cluster, request.GET.get("asker", "")))
+        except services.Superseded:
+            return HttpResponse(status=204)
         except BadDocument as error:
             context["problems"] = error.problems
     return render(request, "planner/_what_if_result.html", context)
@@ -47,8 +49,8 @@ def answer(run: PlanRun, inputs: services.Inputs, found: services.WhatIf) -> dic
 def worth(request: HttpRequest, run_id: int) -> HttpResponse:
     """What leaving out each device would cost."""
     run = get_object_or_404(PlanRun, pk=run_id, plan__isnull=False)
-    if not 1 < len(run.cluster["devices"]) <= services.EXACT_DEVICES:
-        raise Http404(f"This is worked out for 2 to {services.EXACT_DEVICES} devices.")
+    if not 1 < len(run.cluster["devices"]) <= services.WORTH_DEVICES:
+        raise Http404(f"This is worked out for 2 to {services.WORTH_DEVICES} devices.")
     assert run.plan is not None, "the query asks for one"
     own_seconds = run.plan["predicted"]["max_wait_seconds"]
     rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from planner import runner, services
 from planner.core.problem import Problem
 from planner.models import PlanRun
 from planner.services import Changes
-from tests.planner_app.conftest import cluster_of, finished_run, profiled_device, shape
+from planner.services.what_if import newest_questions
+from tests.conftest import wait_until
+from tests.planner_app.conftest import cluster_of, finished_run, many_devices, profiled_device, shape
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("valkey_url")]
 NUMBERS = {"arrival_seconds": 1, "input_tokens": 576, "output_tokens": 588, "min_tokens_per_second": 5}
@@ -201,3 +204,24 @@ def test_what_if_of_a_plan_from_a_file_offers_one_more_of_each_kind(
 def test_devices_that_are_not_on_offer_are_refused(page: Client, planned: PlanRun) -> None:
     for changes in ({"added": ["999"]}, {"twins": ["Dev.9"]}, {"model": "77"}, {"without": ["x"]}):
         assert "notice-danger" in asked(page, planned, **changes)
+
+
+def test_a_question_that_was_overtaken_is_not_worked_out_to_its_end() -> None:
+    large, small = many_devices(60), cluster_of()
+    ended: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            services.what_if(large, "a page")
+        except services.Superseded as error:
+            ended.append(error)
+
+    first = Thread(target=ask)
+    first.start()
+    wait_until(lambda: "a page" in newest_questions, "the first question is worked on")
+    assert services.what_if(small, "another page").plan is not None
+    assert ended == []
+    assert services.what_if(small, "a page").plan is not None
+    first.join()
+    assert len(ended) == 1
+    assert newest_questions == {}
