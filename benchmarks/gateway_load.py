@@ -2,8 +2,10 @@
 
     python -m benchmarks.gateway_load [first whole streams overload balance soak] [--seconds 60] [--write]
 
-Requests are sent on a fixed schedule and timed from the moment at which they should have been sent, so that a stall
-shows. The gateway has one core, the client and the scripted replicas have the other.
+Without --seconds each run lasts as long as its target asks for: ten minutes of streams, a minute of overload, half an
+hour of soak. --write replaces the rows of the targets that were run. Requests are sent on a fixed schedule and timed
+from the moment at which they should have been sent, so that a stall shows. The gateway has one core, the client and
+the scripted replicas have the other.
 """
 
 from __future__ import annotations
@@ -19,18 +21,20 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import uvloop
 
 from benchmarks.gateway import ADDRESS, ROOT, Result, free_port, percentile, process, streams
-from benchmarks.report import write_part
+from benchmarks.report import read_part, write_part
 
 RESULTS = ROOT / "docs" / "results.md"
+PART = "gateway-load"
+HEAD = "| load | wanted | reached | load average | |\n|---|---|---|---|---|\n"
 SETTLE_SECONDS = 3.0
 REPLICA = re.compile(rb'"decode_replica":"(\w+)"')
 
@@ -41,6 +45,11 @@ class Row:
     wanted: str
     reached: str
     is_met: bool
+    load_average: float = 0.0
+
+    def line(self) -> str:
+        met = "met" if self.is_met else "missed"
+        return f"| {self.target} | {self.wanted} | {self.reached} | {self.load_average:.1f} | {met} |"
 
 
 @dataclass(frozen=True)
@@ -174,7 +183,7 @@ async def counters(port: int) -> float:
 
 
 def first(seconds: float) -> list[Row]:
-    """Streams of two seconds, 25 begun a second: direct and through the gateway in turn, three times."""
+    """Streams of two seconds, 25 begun a second: direct and through the gateway in turn, three times each."""
     content = request(40, 20.0, is_stream=True)
     direct: list[list[float]] = []
     ours: list[list[float]] = []
@@ -197,7 +206,7 @@ def median_of(rounds: list[list[float]], share: float) -> float:
 
 def whole(seconds: float) -> list[Row]:
     with fleet(256) as one:
-        answers = uvloop.run(offer(one.port, 150.0, seconds / 3, request(6, 100.0)))
+        answers = uvloop.run(offer(one.port, 150.0, seconds, request(6, 100.0)))
     bad = sum(answer.status != 200 for answer in answers)
     slowest = percentile([answer.seconds for answer in answers], 0.99)
     reached = f"{bad} not 200, p99 {slowest:.0f} ms"
@@ -223,7 +232,7 @@ async def grown(one: Fleet, seconds: float) -> tuple[Result, float]:
 
 def many_streams(seconds: float) -> list[Row]:
     with fleet(256) as one:
-        direct = uvloop.run(streams(one.replica_ports[0], 200, int(20 * seconds / 3), 20.0))
+        direct = uvloop.run(streams(one.replica_ports[0], 200, int(20 * min(seconds, 60.0)), 20.0))
         ours, growth = uvloop.run(grown(one, seconds))
     slower = percentile(ours.ages, 0.99) - percentile(direct.ages, 0.99)
     reached = f"{slower:.1f} ms, {growth:+.1%}, {ours.lost} lost of {ours.events}"
@@ -242,7 +251,7 @@ def overload(seconds: float) -> list[Row]:
     """Nine slots of 60 ms make 150 answers a second; three times as many are wanted."""
     content = request(6, 100.0)
     with fleet(9) as one:
-        answers = uvloop.run(offer(one.port, 450.0, seconds / 3, content))
+        answers = uvloop.run(offer(one.port, 450.0, seconds, content))
         refused = [answer for answer in answers if answer.status == 503]
         served = [answer for answer in answers if answer.status == 200]
         after = uvloop.run(offer(one.port, 100.0, 5.0, content))
@@ -255,7 +264,7 @@ def overload(seconds: float) -> list[Row]:
     met = refusal <= 50 and rate >= 135 and wait <= 60_000 and recovered and not others
     met = met and all(answer.may_retry for answer in refused)
     wanted = "refusals p99 50 ms with Retry-After, 135 served/s, 5 s later all served"
-    return [Row(f"L4: three times what nine slots can do, {seconds / 3:g} s", wanted, reached, met)]
+    return [Row(f"L4: three times what nine slots can do, {seconds:g} s", wanted, reached, met)]
 
 
 async def closed(port: int, count: int, concurrent: int) -> Counter[str]:
@@ -292,50 +301,79 @@ def balance(seconds: float) -> list[Row]:
 
 
 def soak(seconds: float) -> list[Row]:
-    """Every third client leaves, at any moment from the connection on."""
+    """Streams, every third client leaves at any moment from the connection on; memory is what the second half adds."""
+    content = request(30, 100.0, is_stream=True)
     with fleet(32) as one:
         before = one.handles()
-        answers = uvloop.run(offer(one.port, 40.0, seconds, request(30, 100.0, is_stream=True), 1 / 3))
+        answers = uvloop.run(offer(one.port, 40.0, seconds / 2, content, 1 / 3))
+        resident = one.resident_bytes()
+        answers += uvloop.run(offer(one.port, 40.0, seconds / 2, content, 1 / 3))
         time.sleep(SETTLE_SECONDS)
+        growth = one.resident_bytes() / resident - 1
         left = uvloop.run(counters(one.port))
         after = one.handles()
-    reached = f"{before[0]} -> {after[0]} files, {before[1]} -> {after[1]} threads, counters {left:g}"
-    met = after[0] <= before[0] and after[1] <= before[1] and not left
+    handles = f"{before[0]} -> {after[0]} files, {before[1]} -> {after[1]} threads"
     return [
         Row(
             f"L10: {len(answers)} streams in {seconds:g} s, a third abandoned",
             "all back to where they were",
-            reached,
-            met,
+            f"{handles}, counters {left:g}, memory {growth:+.1%}",
+            after[0] <= before[0] and after[1] <= before[1] and not left,
         )
     ]
 
 
+@dataclass(frozen=True)
+class Run:
+    """A load, and the seconds that its target asks for."""
+
+    rows: Callable[[float], list[Row]]
+    seconds: float
+
+
 RUNS = {
-    "first": first,
-    "whole": whole,
-    "streams": many_streams,
-    "overload": overload,
-    "balance": balance,
-    "soak": soak,
+    "first": Run(first, 60.0),
+    "whole": Run(whole, 60.0),
+    "streams": Run(many_streams, 600.0),
+    "overload": Run(overload, 60.0),
+    "balance": Run(balance, 40.0),
+    "soak": Run(soak, 1800.0),
 }
+
+
+def measured(run: Run, seconds: float) -> list[Row]:
+    """The rows with the load average of the machine at their end."""
+    return [replace(row, load_average=os.getloadavg()[0]) for row in run.rows(seconds)]
+
+
+def number(line: str) -> int:
+    found = re.match(r"\| L(\d+):", line)
+    assert found, "a row begins with the number of its target"
+    return int(found[1])
+
+
+def merged(lines: list[str]) -> str:
+    """The table of the results file with these lines in place of those of the same targets."""
+    new = set(map(number, lines))
+    old = [line for line in read_part(RESULTS, PART).splitlines() if line.startswith("| L")]
+    kept = [line for line in old if number(line) not in new]
+    return HEAD + "\n".join(sorted(kept + lines, key=number))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="*", metavar="RUN", help="all of them when none is named")
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, help="shorter than the targets ask for")
     parser.add_argument("--write", action="store_true", help="write the table into docs/results.md")
     given = parser.parse_args()
     pin(0, core=-1)
-    rows = [row for name in given.runs or RUNS for row in RUNS[name](given.seconds)]
-    table = "| load | wanted | reached | |\n|---|---|---|---|\n" + "".join(
-        f"| {row.target} | {row.wanted} | {row.reached} | {'met' if row.is_met else 'missed'} |\n"
-        for row in rows
-    )
-    print(table)
+    lines = []
+    for name in given.runs or RUNS:
+        found = [row.line() for row in measured(RUNS[name], given.seconds or RUNS[name].seconds)]
+        print(*found, sep="\n", flush=True)
+        lines += found
     if given.write:
-        write_part(RESULTS, "gateway-load", table)
+        write_part(RESULTS, PART, merged(lines))
 
 
 if __name__ == "__main__":
