@@ -1,17 +1,15 @@
-"""Servers with slices of different depth on one host, timed in turn; gone with the connection that holds them."""
+"""Slices of different depth put on one host, and their servers timed in turn."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from inventory.core.profile import DECODE, DEEP, PREFILL, Timing
 from inventory.core.slices import SlicePlan, joined_ranges
+from inventory.profiling.held import Launch
 from inventory.profiling.settings import Grid
 from inventory.remote import Connection, RemoteError
 from inventory.upstream import Health, LlamaServer, UpstreamError, open_server
@@ -29,27 +27,8 @@ while [ $# -ge 3 ]; do
   shift 3
 done
 """
-HOLD_PROGRAM = """\
-cd {folder} || exit 1
-trap : HUP TERM
-trap '' PIPE
-GGML_NO_BACKTRACE=1; export GGML_NO_BACKTRACE
-while read -r word; do . ./start.sh; done
-[ -f pids ] && kill -9 $(cat pids) 2>/dev/null
-wait
-cd / && rm -rf {folder}
-"""
-START_LINE = "({command} > {name}.log 2>&1 < /dev/null & echo $! >> pids; wait $!; echo $? > {name}.exit) &"
 ENDED_PROGRAM = 'test -f "$1.exit" || exit 1; echo "exit status $(cat "$1.exit")"; tail -n 4 -- "$1.log"'
 RANGES_AT_ONCE = 300
-
-
-@dataclass(frozen=True)
-class Bench:
-    """One way to run the model on a device: which memory pool its blocks are timed in, and the flags for that."""
-
-    pool: str
-    flags: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -60,28 +39,6 @@ class Station:
     blocks: int
     server: LlamaServer
     vocabulary: int
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What one server is started with, and the name of its log."""
-
-    name: str
-    bench: Bench
-    blocks: int
-    port: int
-    argv: tuple[str, ...]
-
-
-Start = Callable[[Sequence[Launch]], Awaitable[None]]
-
-
-async def make_folder(connection: Connection, home: str) -> str:
-    folder = f"{home}/.cache/e2llm/profile-{secrets.token_hex(6)}"
-    done = await connection.run(["mkdir", "-p", "-m", "700", "--", folder])
-    if not done.succeeded:
-        raise RemoteError(f"{folder} could not be made on {connection.name}: {done.stderr.strip()[-200:]}")
-    return folder
 
 
 async def put_hollow(connection: Connection, path: str, plan: SlicePlan) -> None:
@@ -109,24 +66,6 @@ async def put_real(connection: Connection, path: str, plan: SlicePlan, shards: S
                 raise RemoteError(
                     f"the slice could not be cut on {connection.name}: {done.stderr.strip()[-200:]}"
                 )
-
-
-@asynccontextmanager
-async def held(connection: Connection, folder: str) -> AsyncIterator[Start]:
-    """What starts servers; when the block ends, or we are lost, the host kills them and removes the folder."""
-    program = HOLD_PROGRAM.format(folder=shlex.quote(folder))
-    path = str(PurePosixPath(folder) / "hold.sh")
-    await connection.write_file(path, program.encode(), 0o700)
-    async with connection.hold(["/bin/sh", path]) as tell:
-
-        async def start(launches: Sequence[Launch]) -> None:
-            lines = (
-                START_LINE.format(command=shlex.join(launch.argv), name=launch.name) for launch in launches
-            )
-            await connection.write_file(f"{folder}/start.sh", "\n".join(lines).encode())
-            await tell("start")
-
-        yield start
 
 
 @asynccontextmanager

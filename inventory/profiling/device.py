@@ -18,14 +18,13 @@ from inventory.models import Device
 from inventory.probe import free_port
 from inventory.profiling.bench import (
     Station,
-    held,
-    make_folder,
     put_hollow,
     put_real,
     stations,
     time_round,
     warm_up,
 )
+from inventory.profiling.held import held, make_folder
 from inventory.profiling.launches import benches, launches_for, refuse_unusable
 from inventory.profiling.settings import FEWEST_ROUNDS, Grid
 from inventory.remote import Connection, RemoteError, connect

@@ -8,7 +8,7 @@ from inventory.core.hardware import spare_threads
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import ProfileError
 from inventory.models import Device
-from inventory.profiling.bench import Bench, Launch
+from inventory.profiling.held import Bench, Launch
 from inventory.profiling.settings import Grid
 
 NO_UI = ("--no-ui", "--no-webui")

@@ -17,7 +17,7 @@ from inventory import library, profiling, remote, runner, services
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import DEEP
 from inventory.models import Device, LanguageModel, Profile
-from inventory.profiling.bench import Bench, Launch, held, make_folder
+from inventory.profiling.held import Bench, Launch, held, make_folder
 from inventory.profiling.launches import benches, launches_for
 from inventory.profiling.settings import QUICK
 from jobs import services as jobs

@@ -200,8 +200,8 @@ def test_link_of_a_hundred_megabits_is_found_as_such(
     measured = Link.objects.values_list("bytes_per_second", flat=True)
     assert [rate * 8 / 1e6 for rate in measured] == pytest.approx([100, 100], rel=0.1)
     assert all(link.method.startswith(f"{way} between the hosts") for link in Link.objects.all())
-    for host in hosts:
-        wait_until(lambda: listening(network, host) == [f"{host.address}:22"], "nothing but sshd listens")
+    sshd_only = [[f"{host.address}:22"] for host in hosts]
+    wait_until(lambda: [listening(network, host) for host in hosts] == sshd_only, "nothing but sshd listens")
 
 
 FIELDS = ("name", "host", "username", "llama_folder", "model_roots", "address")
