@@ -9,11 +9,12 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 
 from accounts import vault
@@ -27,7 +28,7 @@ INTERNAL_MARK = "e2i-"
 INTERNAL_KEY_SECONDS = 3600
 SHOWN_ONCE = "shown_once."
 
-View = Callable[..., HttpResponse]
+View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
 
 class LinkRefusal(StrEnum):
@@ -171,12 +172,12 @@ def client_address(request: HttpRequest) -> str:
 def _needs(role: Role) -> Callable[[View], View]:
     def decorate(view: View) -> View:
         @wraps(view)
-        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if not isinstance(request.user, User) or not request.user.may(role):
                 raise PermissionDenied(f"This needs the role {role.value}; ask an admin for it.")
             return view(request, *args, **kwargs)
 
-        return guarded
+        return cast(View, guarded)
 
     return decorate
 

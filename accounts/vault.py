@@ -68,7 +68,12 @@ def decrypt(token: str) -> str:
 
 def pepper_id() -> str:
     """Names the key that new digests are made with."""
-    return hashlib.sha256(_keys()[0]).hexdigest()[:8]
+    return key_ids()[0]
+
+
+def key_ids() -> list[str]:
+    """Names of all keys, which tell nothing of the keys themselves."""
+    return [hashlib.sha256(key).hexdigest()[:8] for key in _keys()]
 
 
 def peppered_digest(text: str, pepper: str) -> str:

@@ -15,6 +15,10 @@ EVERY_SECONDS = {
     "inventory.heartbeat": 10.0,
     "serving.reconcile": 5.0,
     "serving.roll_up": 60.0,
+    "upkeep.watch": 10.0,
+    "upkeep.deliver": 10.0,
+    "upkeep.forget": 600.0,
+    "upkeep.back_up_by_the_clock": 600.0,
 }
 # A beat that finds every worker busy is dropped when the next one is due: late housekeeping must not pile up.
 app.conf.beat_schedule = {

@@ -11,7 +11,7 @@ STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "server_time",
     "data",  # Celery's: the traceback once more, quoted
 }
-OUR_APPS = frozenset({"accounts", "jobs", "inventory", "planner", "serving", "demo", "e2llm_web"})
+OUR_APPS = frozenset({"accounts", "jobs", "inventory", "planner", "serving", "upkeep", "demo", "e2llm_web"})
 SECRETS = re.compile(
     r"(?P<name>bearer\s+|authorization['\"]?\s*[:=]\s*['\"]?|(?:password|passphrase|secret|api[_-]?key|token)['\"]?\s*[:=]\s*['\"]?)"
     r"[^\s'\",&;]+"

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 
 from accounts.models import User
 from e2llm_web.outages import low_disk
+from upkeep.services.alerts import open_count
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Entry:
     path: str
     icon: str
     is_current: bool = False
+    count: int = 0
 
 
 MENU: dict[str, tuple[Entry, ...]] = {
@@ -37,6 +39,7 @@ MENU: dict[str, tuple[Entry, ...]] = {
         Entry("Playground", "/playground/", "chat-dots"),
     ),
     "This site": (
+        Entry("Alerts", "/alerts/", "bell"),
         Entry("Jobs", "/jobs/", "clock-history"),
         Entry("Settings", "/settings/", "gear"),
     ),
@@ -45,15 +48,18 @@ PHONE_BAR = ("Home", "Deployments", "Traffic", "Playground")
 
 
 def menu(request: HttpRequest) -> dict[str, Any]:
-    """Context of every page: the menu in groups, the phone's bar, and a disk that runs full."""
+    """Context of every page: the menu in groups, the phone's bar, open alerts, and a disk that runs full."""
     if not isinstance(getattr(request, "user", None), User):
         return {}
+    alerts = open_count()
     groups = {
-        heading: [_marked(entry, request.path) for entry in entries] for heading, entries in MENU.items()
+        heading: [_marked(entry, request.path, alerts) for entry in entries]
+        for heading, entries in MENU.items()
     }
     bar = [entry for group in groups.values() for entry in group if entry.label in PHONE_BAR]
-    return {"menu_groups": groups.items(), "phone_bar": bar, "low_disk": low_disk()}
+    return {"menu_groups": groups.items(), "phone_bar": bar, "low_disk": low_disk(), "open_alerts": alerts}
 
 
-def _marked(entry: Entry, path: str) -> Entry:
-    return replace(entry, is_current=path == "/" if entry.path == "/" else path.startswith(entry.path))
+def _marked(entry: Entry, path: str, alerts: int) -> Entry:
+    is_current = path == "/" if entry.path == "/" else path.startswith(entry.path)
+    return replace(entry, is_current=is_current, count=alerts if entry.label == "Alerts" else 0)

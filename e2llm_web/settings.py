@@ -42,6 +42,7 @@ INSTALLED_APPS = [
     "inventory",
     "planner",
     "serving",
+    "upkeep",
     "demo",
     "e2llm_web",
 ]
@@ -156,6 +157,14 @@ STORAGES = {
 SERVESTATIC_USE_FINDERS = SERVESTATIC_AUTOREFRESH = DEBUG or not STATIC_ROOT.exists()
 SERVESTATIC_ALLOW_ALL_ORIGINS = False
 SERVESTATIC_USE_STATIC_ROOT = not SERVESTATIC_USE_FINDERS
+
+EMAIL_HOST = os.environ.get("E2LLM_EMAIL_HOST", "")
+EMAIL_PORT = int(os.environ.get("E2LLM_EMAIL_PORT") or 587)
+EMAIL_HOST_USER = os.environ.get("E2LLM_EMAIL_USER", "")
+EMAIL_HOST_PASSWORD = os.environ.get("E2LLM_EMAIL_PASSWORD", "")
+EMAIL_USE_SSL, EMAIL_USE_TLS = EMAIL_PORT == 465, EMAIL_PORT == 587
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = os.environ.get("E2LLM_EMAIL_FROM") or EMAIL_HOST_USER or "e2llm@localhost"
 
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"

@@ -14,4 +14,5 @@ urlpatterns = [
     path("", include("inventory.urls")),
     path("", include("planner.urls")),
     path("", include("serving.urls")),
+    path("", include("upkeep.urls")),
 ]

@@ -13,7 +13,7 @@ LONGEST_FUNCTION_LINES = 50
 NAMES_WITHOUT_A_SUBJECT = re.compile(r"(^|_)(utils?|helpers?|common|base|managers?|misc|part\d+)$")
 BROAD = {"Exception", "BaseException"}
 UNFINISHED = re.compile("TO" + r"DO\b|FIX" + r"ME\b|X" + r"XX\b")
-APPS = ("accounts", "jobs", "inventory", "planner", "serving", "demo", "e2llm_web")
+APPS = ("accounts", "jobs", "inventory", "planner", "serving", "upkeep", "demo", "e2llm_web")
 TOP_LEVEL = {
     *(
         "README.md",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from asgiref.sync import sync_to_async
 from django.db import Error as DatabaseFault
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 ROWS_KEPT = 10_000  # while the database does not take them
 REQUESTS_PER_SECOND = 100  # timelines kept of one second; all of them are counted
 IDLE_SECONDS = 10.0
-TRAFFIC_LIFE = timedelta(days=7)
 
 
 class Recorder:
@@ -112,10 +111,6 @@ def write_one(row: RequestSample) -> None:
             row.save(force_insert=True)
     except IntegrityError as error:
         log.info("the row of request %s was not kept: %s", row.request_id, error)
-
-
-def forget_old_traffic() -> None:
-    TrafficSample.objects.filter(at__lt=timezone.now() - TRAFFIC_LIFE).delete()
 
 
 def replica_loads(route: Route) -> list[events.ReplicaLoad]:

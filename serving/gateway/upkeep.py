@@ -22,7 +22,7 @@ from serving import events
 from serving.gateway.gateway import Gateway
 from serving.gateway.keys import Keyring
 from serving.gateway.routes import Wanted, load_wanted
-from serving.gateway.samples import Recorder, forget_old_traffic, request_ended
+from serving.gateway.samples import Recorder, request_ended
 from serving.gateway.transfer import Transfer
 from serving.models import Retention
 
@@ -32,7 +32,6 @@ PUMP_SECONDS = 0.25
 TICK_SECONDS = 1.0
 RELOAD_SECONDS = 1.0  # a push that was lost delays a revoked key by no more than this
 RECONNECT_SECONDS = 1.0
-FORGET_SECONDS = 3600.0
 SWEEP_SECONDS = 300.0
 
 
@@ -57,7 +56,6 @@ class Upkeep:
             self._listen_loop(),
             repeat(PUMP_SECONDS, self._pump),
             repeat(TICK_SECONDS, self._tick),
-            repeat(FORGET_SECONDS, self._forget),
             repeat(SWEEP_SECONDS, self._sweep),
         ]
         self._loops = [asyncio.create_task(loop) for loop in loops]
@@ -129,12 +127,6 @@ class Upkeep:
             for endpoint in list(route.endpoints.values()):
                 if endpoint.saves_slots and endpoint.replica in route.balancer.backends:
                     await self.transfer.sweep(endpoint)
-
-    async def _forget(self) -> None:
-        try:
-            await sync_to_async(forget_old_traffic)()
-        except DatabaseFault as error:
-            log.warning("old traffic samples stay for another hour: %s", error)
 
     def suspect(self, replica: int, reason: str) -> None:
         """Tell whoever watches the processes; they may have to restart the replica."""

@@ -70,7 +70,7 @@ async def test_a_chosen_replica_that_fails_is_not_replaced_by_another(gateway: R
 
 async def test_a_retry_is_written_down_with_its_reason(gateway: Running, stub: Stub) -> None:
     gateway.serve(endpoint(5, 1), endpoint(2, stub.port))
-    said = []
+    said: list[str] = []
     while not any(said):
         await gateway.openai.chat.completions.create(model=MODEL, messages=ASK)
         said.append(gateway.last.row().retry_reason)

@@ -1,0 +1,1 @@
+"""What people and the clock ask for: watch, tell, forget, copy, restore."""
