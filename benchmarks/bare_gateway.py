@@ -18,6 +18,7 @@ os.environ.setdefault("E2LLM_DATA", tempfile.mkdtemp(prefix="e2llm-benchmark-"))
 django.setup()
 
 from serving.gateway.api import serve  # noqa: E402 - the models of these exist only after the set-up
+from serving.gateway.doorway import Connection  # noqa: E402
 from serving.gateway.gateway import Gateway, settle_memory  # noqa: E402
 from serving.gateway.handing import Mover  # noqa: E402
 from serving.gateway.http import Message, Receive, Send  # noqa: E402
@@ -27,7 +28,6 @@ from serving.gateway.routes import Endpoint, Wanted  # noqa: E402
 from serving.gateway.samples import REQUESTS_PER_SECOND  # noqa: E402
 from serving.gateway.timeline import Timeline  # noqa: E402
 from serving.gateway.transfer import Transfer  # noqa: E402
-from serving.gateway.wire import Connection  # noqa: E402
 from serving.upstream import Target  # noqa: E402
 
 ADDRESS = "127.0.0.1"

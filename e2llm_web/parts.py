@@ -69,7 +69,7 @@ def web(addresses: Addresses, environment: Mapping[str, str]) -> Part:
 
 def gateway(addresses: Addresses, environment: Mapping[str, str]) -> Part:
     application, host, port = "serving.gateway.app:app", addresses.host, addresses.gateway_port
-    connection = ("--http", "serving.gateway.wire:Connection", "--no-proxy-headers")
+    connection = ("--http", "serving.gateway.doorway:Connection", "--no-proxy-headers")
     return _server("gateway", application, host, port, environment, *connection)
 
 

@@ -10,13 +10,16 @@ class Crowd:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self.total = 0
 
     def enter(self, name: str) -> int:
         """The number with this one."""
+        self.total += 1
         self._counts[name] += 1
         return self._counts[name]
 
     def leave(self, name: str) -> None:
+        self.total -= 1
         self._counts[name] -= 1
         assert self._counts[name] >= 0, "nobody leaves who did not enter"
         if not self._counts[name]:
@@ -24,7 +27,3 @@ class Crowd:
 
     def count(self, name: str) -> int:
         return self._counts[name]
-
-    @property
-    def total(self) -> int:
-        return self._counts.total()

@@ -19,8 +19,9 @@ from serving.core.openai import Generation, chat_request, completion_request
 from serving.gateway.answer import Answer, StreamedAnswer, StreamedMessage, WholeAnswer, WholeMessage
 from serving.gateway.choices import run_choices
 from serving.gateway.continuing import Resumed, resume
+from serving.gateway.doorway import CROWDED
 from serving.gateway.ending import translated, watched
-from serving.gateway.entrance import admitted, caller_of, visiting
+from serving.gateway.entrance import admitted, caller_of, crowded, visiting
 from serving.gateway.errors import ApiError, bad_request
 from serving.gateway.gateway import Gateway
 from serving.gateway.generation import Call, Run
@@ -40,6 +41,9 @@ async def serve(gateway: Gateway, scope: Message, receive: Receive, send: Send) 
     client.request_id = f"req-{secrets.token_hex(12)}"
     try:
         client.check_headers(gateway.limits)
+        if CROWDED in scope.get("extensions", {}):
+            client.extra_headers.append((b"connection", b"close"))
+            raise crowded()
         with visiting(gateway, (scope["client"] or [""])[0], client.header(b"x-forwarded-for")):
             await respond(gateway, client)
     except (ApiError, Refused, upstream.UpstreamError) as fault:

@@ -12,10 +12,11 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "e2llm_web.settings")
 django.setup()
 
 from serving.gateway.api import serve  # noqa: E402 - the models of these exist only after the set-up
+from serving.gateway.doorway import raise_file_limit  # noqa: E402
 from serving.gateway.gateway import Gateway, settle_memory  # noqa: E402
 from serving.gateway.http import Message, Receive, Send  # noqa: E402
 from serving.gateway.keys import Keyring  # noqa: E402
-from serving.gateway.limits import Limits  # noqa: E402
+from serving.gateway.limits import from_environment  # noqa: E402
 from serving.gateway.samples import Recorder  # noqa: E402
 from serving.gateway.transfer import Transfer  # noqa: E402
 from serving.gateway.upkeep import Upkeep  # noqa: E402
@@ -27,7 +28,8 @@ class App:
     """Starts and stops with its server, and hands it every request."""
 
     def __init__(self) -> None:
-        limits = Limits(cors_origins=frozenset(os.environ.get("E2LLM_GATEWAY_ORIGINS", "").split()))
+        raise_file_limit()
+        limits = from_environment()
         keyring, recorder = Keyring(), Recorder(f"gateway-{secrets.token_hex(4)}")
         transfer = Transfer(limits.move_seconds)
         self.gateway = Gateway(limits, keyring, transfer, recorder)

@@ -32,10 +32,14 @@ def caller_of(gateway: Gateway, client: Client, scope: Scope | None = None) -> C
 @contextmanager
 def admitted(gateway: Gateway, caller: Caller) -> Iterator[None]:
     """Counts a request of a key while it is open, and 429 for one too many."""
-    with refusals_counted(gateway, caller):
-        text = f"this key may have {caller.max_concurrent} requests at once, and has them"
-        with one_more(gateway.callers, caller.key, caller.max_concurrent, ApiError(429, "key_busy", text)):
-            yield
+    one = one_more(gateway.callers, caller.key, caller.max_concurrent, busy(caller))
+    with refusals_counted(gateway, caller), one:
+        yield
+
+
+def busy(caller: Caller) -> ApiError:
+    text = f"this key may have {caller.max_concurrent} requests at once, and has them"
+    return ApiError(429, "key_busy", text, retry_after_seconds=RETRY_SECONDS)
 
 
 @contextmanager
@@ -51,13 +55,13 @@ def visiting(gateway: Gateway, peer: str, forwarded: str) -> Iterator[None]:
 
 
 def crowded() -> ApiError:
-    return ApiError(429, "too_many_connections", "your address has as many connections open as it may")
+    text = "your address has as many connections open as it may"
+    return ApiError(429, "too_many_connections", text, retry_after_seconds=RETRY_SECONDS)
 
 
 @contextmanager
 def one_more(crowd: Crowd, name: str, limit: int, refusal: ApiError) -> Iterator[None]:
     if limit and crowd.count(name) >= limit:
-        refusal.retry_after_seconds = RETRY_SECONDS
         raise refusal
     crowd.enter(name)
     try:

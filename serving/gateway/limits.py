@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
-from serving.gateway.addresses import Network
+from django.core.exceptions import ImproperlyConfigured
+
+from serving.gateway.addresses import Network, networks
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,21 @@ class Limits:
 
     def first_token_deadline(self, prompt_tokens: int) -> float:
         return self.first_token_seconds + prompt_tokens / self.slowest_prefill_tokens_per_second
+
+
+def from_environment() -> Limits:
+    """The limits of this site; ImproperlyConfigured names the variable that cannot be read."""
+    connections = os.environ.get("E2LLM_GATEWAY_CONNECTIONS", str(Limits.connections_per_address))
+    if not connections.isdecimal() or not int(connections):
+        raise ImproperlyConfigured(f"E2LLM_GATEWAY_CONNECTIONS is {connections!r}; give a number above 0.")
+    try:
+        proxies = networks(os.environ.get("E2LLM_GATEWAY_PROXIES", ""))
+    except ValueError as error:
+        raise ImproperlyConfigured(
+            f"E2LLM_GATEWAY_PROXIES: {error}; give addresses or networks of proxies, parted by spaces."
+        ) from None
+    return Limits(
+        connections_per_address=int(connections),
+        proxies=proxies,
+        cors_origins=frozenset(os.environ.get("E2LLM_GATEWAY_ORIGINS", "").split()),
+    )

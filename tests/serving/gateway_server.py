@@ -17,6 +17,7 @@ from serving.core.balancer import Balancer
 from serving.core.commands import Role
 from serving.core.handover import HandoverBroken
 from serving.gateway.api import serve
+from serving.gateway.doorway import Connection, Doorkeeper
 from serving.gateway.errors import ApiError
 from serving.gateway.gateway import Gateway
 from serving.gateway.http import Message, Receive, Send
@@ -24,7 +25,6 @@ from serving.gateway.keys import Caller
 from serving.gateway.limits import Limits
 from serving.gateway.routes import Endpoint, Wanted
 from serving.gateway.timeline import Timeline
-from serving.gateway.wire import Connection
 from serving.upstream import Target
 
 MODEL = "tiny"
@@ -123,15 +123,17 @@ def endpoint(
 async def running_gateway(
     limits: Limits | None = None, mover: FolderMover | None = None
 ) -> AsyncIterator[Running]:
-    mover, kept = mover or FolderMover(), Kept()
-    gateway = Gateway(limits or Limits(), Keys(), mover, kept)
+    mover, kept, limits = mover or FolderMover(), Kept(), limits or Limits()
+    gateway = Gateway(limits, Keys(), mover, kept)
+    door = type("Door", (Connection,), {"keeper": Doorkeeper(limits)})
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         await serve(gateway, scope, receive, send)
 
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, http=Connection, lifespan="off", log_level="warning"))
+    config = uvicorn.Config(app, http=door, proxy_headers=False, lifespan="off", log_level="warning")
+    server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     port = listener.getsockname()[1]
     client = AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="somebody", max_retries=0)

@@ -21,8 +21,8 @@ from accounts.models import ApiKey, User
 from inventory.models import LanguageModel
 from serving import upstream
 from serving.gateway.app import App
+from serving.gateway.doorway import Connection
 from serving.gateway.timeline import Timeline
-from serving.gateway.wire import Connection
 from serving.models import Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
 from tests.serving.conftest import Laboratory
 from tests.serving.stub_replica import Stub, running_stub
@@ -37,7 +37,7 @@ async def running_app() -> AsyncIterator[tuple[App, int]]:
     app = App()
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, http=Connection, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, http=Connection, proxy_headers=False, log_level="warning"))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started:
         assert not task.done(), "the gateway did not start"
