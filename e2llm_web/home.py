@@ -226,9 +226,8 @@ def _replicas(deployment: Deployment | None) -> list[Attention]:
     for replica in deployment.replicas.filter(state=Replica.States.FAILED):
         reason = replica.state_reason or "Its log says why."
         found.append(Attention("danger", f"{replica.label} has failed", reason, path, "Open deployment"))
-    for replica in deployment.replicas.filter(restarts__gt=0).exclude(
-        state__in=[Replica.States.FAILED, Replica.States.READY]
-    ):
+    starting = (Replica.States.WAITING, Replica.States.STARTING, Replica.States.LOADING)
+    for replica in deployment.replicas.filter(restarts__gt=0, state__in=starting):
         title = f"{replica.label} is starting again, try {replica.restarts}"
         found.append(Attention("warn", title, replica.state_reason, path, "Open deployment"))
     return found

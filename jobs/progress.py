@@ -162,6 +162,15 @@ class Progress:
     def fail_step(self, key: str, detail: str) -> None:
         self._move(key, JobStep.States.FAILED, detail)
 
+    def call_off(self, reason: str) -> None:
+        """Nothing of the checklist goes on: what runs is left out for this reason, the rest was never begun."""
+        with self._lock:
+            for step in self._steps.values():
+                if step.state in (JobStep.States.RUNNING, JobStep.States.PENDING):
+                    step.detail = reason if step.state == JobStep.States.RUNNING else "not started"
+                    step.state, step.ended_at = JobStep.States.SKIPPED, timezone.now()
+                    self._mark(step)
+
     def _move(self, key: str, state: JobStep.States, detail: str) -> None:
         with self._lock:
             step = self._steps[key]

@@ -69,6 +69,7 @@ class Replica(models.Model):
         LOADING = "loading", "Loading the model"
         READY = "ready", "Ready"
         DRAINING = "draining", "Draining"
+        STOPPING = "stopping", "Stopping"
         FAILED = "failed", "Failed"
         STOPPED = "stopped", "Stopped"
 

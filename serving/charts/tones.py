@@ -16,6 +16,7 @@ REPLICA = {
     Replica.States.STARTING: "busy",
     Replica.States.LOADING: "busy",
     Replica.States.DRAINING: "warn",
+    Replica.States.STOPPING: "busy",
     Replica.States.FAILED: "danger",
     Replica.States.STOPPED: "calm",
 }

@@ -12,7 +12,7 @@ from jobs.progress import Progress
 from serving.models import Deployment, Launch, Replica
 from serving.runner import drain, states
 from serving.runner.adopt import adopt
-from serving.runner.roll_out import masters_without_model, roll_out, take_down
+from serving.runner.roll_out import masters_without_model, roll_out, take_down, waiting_for
 
 TASK = "serving.operate"
 COPY_SHARE = 0.6  # of a roll-out that has to copy the model first
@@ -63,12 +63,8 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
         with progress.span(copied, 1.0):
             roll_out(progress, deployment, deployment.replicas.exclude(state=Replica.States.READY))
     except (Cancelled, JobFailed) as error:
-        take_down(
-            progress,
-            deployment,
-            deployment.replicas.all(),
-            "" if isinstance(error, Cancelled) else str(error),
-        )
+        reason = "" if isinstance(error, Cancelled) else str(error)
+        take_down(progress, deployment.replicas.all(), reason)
         give_up(deployment, error)
         bring_back(progress, stopped)
         raise
@@ -150,25 +146,18 @@ def shut_down(progress: Progress, deployment: Deployment) -> None:
 
 
 def end(progress: Progress, deployment: Deployment) -> None:
-    unreached = take_down(progress, deployment, deployment.replicas.all(), "")
+    unreached = take_down(progress, deployment.replicas.all(), "")
     if unreached:
         states.set_deployment(deployment, Deployment.States.STOPPING, waiting_for(unreached))
         raise JobFailed(waiting_for(unreached))
     states.set_deployment(deployment, Deployment.States.STOPPED)
 
 
-def waiting_for(devices: list[str]) -> str:
-    return (
-        f"{', '.join(devices)} cannot be reached, so processes may still run there. "
-        "They are stopped as soon as it answers again."
-    )
-
-
 def restart(progress: Progress, deployment: Deployment, replica: Replica) -> None:
     """Stop and start a whole replica; the others go on serving."""
-    reason = replica.state_reason or "Restarting"
+    fault = replica.state_reason if replica.state == Replica.States.FAILED else ""
     empty(progress, replica)
-    take_down(progress, deployment, [replica], reason)
+    take_down(progress, [replica], fault)
     progress.end_step("stop")
     if deployment.wanted == Deployment.Wanted.STOPPED:
         return
@@ -182,13 +171,10 @@ def restart(progress: Progress, deployment: Deployment, replica: Replica) -> Non
 def rest(progress: Progress, deployment: Deployment, replica: Replica) -> None:
     """Stop one replica and leave it stopped; the others go on serving."""
     how = empty(progress, replica)
-    unreached = take_down(progress, deployment, [replica], "")
+    unreached = take_down(progress, [replica], "")
     settle(deployment)
     if unreached:
-        raise JobFailed(
-            f"{', '.join(unreached)} cannot be reached, so processes of {replica.label} may still run there. "
-            "Restart the replica or stop the deployment when it answers again."
-        )
+        raise JobFailed(waiting_for(unreached))
     progress.end_step("stop")
     progress.report(f"{replica.label} is stopped; {how}", 1.0)
 

@@ -141,12 +141,18 @@ def act(deployment: Deployment, hung: dict[int, str]) -> None:
     """Start the one job that brings the deployment nearer to what is wanted, if there is anything to do."""
     if deployment.wanted == Deployment.Wanted.STOPPED:
         left = states.left_on_hosts().filter(replica__deployment=deployment).exclude(device=None)
-        if left.exists() and not failed_lately(deployment):
+        if not left.exists():
+            states.note_stopped(deployment)
+        elif not failed_lately(deployment):
             start(deployment, {"action": "stop"}, f"Stop {deployment}")
         return
     replicas = list(deployment.replicas.all())
     if all(replica.state in (Replica.States.WAITING, Replica.States.STOPPED) for replica in replicas):
         start(deployment, {"action": "deploy"}, f"Start {deployment} again")
+        return
+    stopping = next((replica for replica in replicas if replica.state == Replica.States.STOPPING), None)
+    if stopping is not None and not failed_lately(deployment):
+        start(deployment, {"action": "rest", "replica": stopping.index}, f"Stop {stopping.label}")
         return
     for replica in replicas:
         watch(replica, hung.get(replica.pk, ""))

@@ -45,7 +45,10 @@ def roll_out(progress: Progress, deployment: Deployment, replicas: Iterable[Repl
     except LeaseLost:
         raise
     except (Cancelled, *EXPECTED_FAILURES) as error:
-        take_down(progress, deployment, replicas, "" if isinstance(error, Cancelled) else str(error))
+        progress.call_off(
+            "cancelled" if isinstance(error, Cancelled) else "called off, because another part failed"
+        )
+        take_down(progress, replicas, "" if isinstance(error, Cancelled) else str(error))
         if isinstance(error, (Cancelled, JobFailed)):
             raise
         raise JobFailed(str(error)) from error
@@ -163,16 +166,37 @@ async def start_process(fleet: Fleet, unit: Unit, name: str) -> None:
         await units.start_process(fleet, unit, name)
 
 
-def take_down(
-    progress: Progress, deployment: Deployment, replicas: Iterable[Replica], reason: str
-) -> list[str]:
-    """Stop every process of these replicas; returns the devices that could not be reached for it."""
+def take_down(progress: Progress, replicas: Iterable[Replica], reason: str) -> list[str]:
+    """Stop every process of these replicas; returns the devices that could not be reached for it.
+
+    With a reason they have failed; without, they are stopped once every host has confirmed it.
+    """
     replicas = list(replicas)
-    over = Replica.States.FAILED if reason else Replica.States.STOPPED
     for replica in replicas:
-        states.set_replica(replica, over, reason)
+        states.set_replica(replica, Replica.States.FAILED if reason else Replica.States.STOPPING, reason)
     left = async_to_sync(stop_rows)(progress, live_rows(replicas))
-    return sorted({str(process.device) for process in left})
+    if not reason:
+        for replica in replicas:
+            note_taken_down(replica, [process for process in left if process.replica_id == replica.pk])
+    return names_of(left)
+
+
+def note_taken_down(replica: Replica, left: list[ManagedProcess]) -> None:
+    if left:
+        states.set_replica(replica, Replica.States.STOPPING, waiting_for(names_of(left)))
+    else:
+        states.set_replica(replica, Replica.States.STOPPED)
+
+
+def names_of(processes: list[ManagedProcess]) -> list[str]:
+    return sorted({str(process.device) for process in processes})
+
+
+def waiting_for(devices: list[str]) -> str:
+    return (
+        f"{', '.join(devices)} cannot be reached, so processes may still run there. "
+        "They are stopped as soon as it answers again."
+    )
 
 
 async def stop_rows(progress: Progress, rows: list[ManagedProcess]) -> list[ManagedProcess]:

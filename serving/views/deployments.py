@@ -69,7 +69,7 @@ def detail(request: HttpRequest, deployment_id: int) -> HttpResponse:
 def live(request: HttpRequest, deployment_id: int) -> HttpResponse:
     """The part of the page that changes while one looks at it."""
     deployment = get_object_or_404(Deployment.objects.select_related("model", "plan_run"), pk=deployment_id)
-    return render(request, "serving/_live.html", live_context(deployment))
+    return render(request, "serving/_live.html", live_context(deployment) | {"is_live": True})
 
 
 def live_context(deployment: Deployment) -> dict[str, Any]:
@@ -83,6 +83,7 @@ def live_context(deployment: Deployment) -> dict[str, Any]:
         "rows": deployment_rows.diagram_rows(deployment, replicas),
         "replicas": deployment_rows.replica_rows(replicas, traffic.latest_sample(), requests),
         "processes": deployment_rows.process_rows(deployment, deployments.current_processes(deployment)),
+        "answers": any(replica.state == Replica.States.READY for replica in replicas),
         "is_changing": jobs.active_for(deployment.subject) is not None,
     }
 

@@ -18,7 +18,7 @@ from planner.models import PlanRun
 from planner.services import points_of
 from serving.core.placement import BadLaunch
 from serving.forms import LaunchForm, first_choices
-from serving.models import Launch
+from serving.models import Launch, Replica
 from serving.services import deployments, launches
 from serving.services.deployments import CannotDeploy
 from serving.views.deployments import person
@@ -79,6 +79,7 @@ def detail(request: HttpRequest, launch_id: int) -> HttpResponse:
     }
     if launch.deployment:
         context["roll_out"] = jobs.active_for(launch.deployment.subject)
+        context["answers"] = launch.deployment.replicas.filter(state=Replica.States.READY).exists()
     return render(request, "serving/launch.html", context)
 
 

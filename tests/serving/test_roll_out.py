@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 
 from inventory.models import Device
 from inventory.remote import connect
@@ -74,6 +76,12 @@ def test_truncated_model_is_named_and_nothing_stays_behind(laboratory: Laborator
     assert deployment.state == Deployment.States.FAILED
     assert "box-3" in deployment.state_reason
     assert "the model file is cut short" in deployment.state_reason
+    steps = JobStep.objects.filter(job__subject=deployment.subject)
+    (guilty,) = steps.filter(state=JobStep.States.FAILED)
+    assert guilty.key.startswith("1:")
+    assert not steps.filter(state__in=[JobStep.States.RUNNING, JobStep.States.PENDING]).exists()
+    other = {step.state for step in steps.filter(key__startswith="0:")}
+    assert other <= {JobStep.States.DONE, JobStep.States.SKIPPED}, "the other replica did not fail"
     assert not any(is_alive(process) for process in ManagedProcess.objects.all())
     assert not states.left_on_hosts().exists()
 
@@ -251,6 +259,40 @@ def test_drained_replica_stays_stopped_until_it_is_restarted(laboratory: Laborat
     laboratory.work()
     deployment.refresh_from_db()
     assert deployment.state == Deployment.States.RUNNING
+
+
+def test_replica_drained_while_its_host_is_away_is_stopping_until_that_returns(
+    laboratory: Laboratory,
+) -> None:
+    deployment = laboratory.deploy(laboratory.single(device="box-1"), laboratory.single(device="box-3"))
+    replica = deployment.replicas.get(index=1)
+    away = {"connection": "ssh", "host": "127.0.0.1", "port": 1, "username": "x", "host_key": KEY_OF_NOBODY}
+    Device.objects.filter(name="box-3").update(**away)
+    deployments.drain_replica(replica, None)
+    laboratory.work()
+    replica.refresh_from_db()
+    assert replica.state == Replica.States.STOPPING
+    assert "box-3 cannot be reached, so processes may still run there" in replica.state_reason
+
+    Device.objects.filter(name="box-3").update(connection="local")
+    Job.objects.update(ended_at=timezone.now() - timedelta(hours=1))
+    reconcile.reconcile()
+    laboratory.work()
+    replica.refresh_from_db()
+    assert replica.state == Replica.States.STOPPED
+    assert not any(is_alive(process) for process in replica.processes.all())
+
+
+def test_replica_is_not_called_stopped_before_its_process_has_ended(laboratory: Laboratory) -> None:
+    deployment = laboratory.deploy(laboratory.single())
+    process = ManagedProcess.objects.get()
+    deployments.stop(deployment, None)
+    work = threading.Thread(target=laboratory.work)
+    work.start()
+    while deployment.replicas.get().state != Replica.States.STOPPED:
+        work.join(0.01)
+    assert not is_alive(process)
+    work.join()
 
 
 def test_plan_larger_than_the_free_memory_is_refused_before_the_start(laboratory: Laboratory) -> None:

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from inventory.models import Device
-from serving.models import Deployment, ManagedProcess
+from serving.models import Deployment, ManagedProcess, Replica
 from tests.serving.conftest import Laboratory
 
 
@@ -39,5 +39,10 @@ def test_a_host_that_does_not_answer_is_named_and_can_be_tried_again(laboratory:
     box.update(connection=Device.Connections.SSH, host="127.0.0.1", port=1, host_key="ssh-ed25519 AAAA")
     with pytest.raises(CommandError, match="box-3 cannot be reached"):
         assert "is stopped" in stop_all()
+    replica = Replica.objects.get()
+    assert replica.state == Replica.States.STOPPING
+    assert "processes may still run there" in replica.state_reason
     box.update(**before)
     assert "is stopped" in stop_all()
+    replica.refresh_from_db()
+    assert (replica.state, replica.state_reason) == (Replica.States.STOPPED, "")
