@@ -8,13 +8,22 @@ from planner.charts.facts import (
     refusal_facts,
     run_summary,
     tile_text,
+    verdict,
     workload_rows,
     worth_row,
 )
-from planner.charts.figures import convergence, convergence_table, waiting, waiting_table
+from planner.charts.figures import (
+    baseline_curves,
+    convergence,
+    convergence_table,
+    wait_curve,
+    waiting,
+    waiting_table,
+)
 from planner.charts.stages import stage_rows
 
 __all__ = [
+    "baseline_curves",
     "baseline_waits",
     "comparison_rows",
     "convergence",
@@ -25,6 +34,8 @@ __all__ = [
     "run_summary",
     "stage_rows",
     "tile_text",
+    "verdict",
+    "wait_curve",
     "waiting",
     "waiting_table",
     "workload_rows",

@@ -45,6 +45,8 @@ def headline(plan: Json, *, is_simulated: bool = True) -> list[Json]:
 
 def tile(label: str, value: str, icon_name: str, hint: str) -> Json:
     amount, _, unit = value.partition(" ")
+    if " " in unit:  # such as 1 min 37 s
+        amount, unit = value, ""
     return {"label": label, "value": amount, "unit": unit, "icon_name": icon_name, "hint": hint}
 
 
@@ -223,6 +225,12 @@ def difference(own_seconds: float, other_seconds: float, same: str) -> str:
         return same
     word = "longer" if other_seconds > own_seconds else "shorter"
     return f"{seconds_text(abs(other_seconds - own_seconds))} {word}"
+
+
+def verdict(left_seconds: float, right_seconds: float) -> str:
+    """What the longest waits of two plans say, the right one against the left one."""
+    found = difference(left_seconds, right_seconds, "")
+    return f"The longest wait of the second is {found}." if found else "Their longest waits are the same."
 
 
 def comparison_rows(left: Json, right: Json) -> list[Json]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from inventory.core.quantities import seconds_text
 from planner.events import Point
 
 Json = dict[str, Any]
 REFERENCE_COLOURS = ("prefill", "decode", "mixed", "ink-3", "line-strong")
+CURVE_COLOURS = ("accent", "ink-3", "decode", "prefill", "mixed", "danger")
+CURVE_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SERIES = ("best_seconds", "mean_seconds", "bound_seconds")
 
 
@@ -32,14 +36,32 @@ def convergence(points: Sequence[Point], references: Mapping[str, float]) -> Jso
 
 
 def waiting(curves: Mapping[str, Sequence[float]]) -> Json:
-    """Waiting time of each simulated request, sorted, one line a plan; the first stands out."""
-    colours = ["accent", "ink-3", "decode", "prefill", "mixed", "danger"]
+    """How long which share of the requests waits at most, one line a plan; the first stands out."""
     data = []
     for index, (name, curve) in enumerate(curves.items()):
-        colour = f"var(--{colours[index % len(colours)]})"
-        requests = list(range(1, len(curve) + 1))
-        data.append(_line(name, requests, sorted(curve), colour, width=1.5 if index else 3))
-    return {"data": data, "layout": _axes("Requests, shortest wait first", "Waiting time (s)")}
+        colour = f"var(--{CURVE_COLOURS[index % len(CURVE_COLOURS)]})"
+        shares = [round(100 * step / (len(curve) - 1), 1) for step in range(len(curve))]
+        dash = CURVE_DASHES[index % len(CURVE_DASHES)]
+        data.append(_line(name, shares, curve, colour, dash=dash, width=1.5 if index else 3))
+    return {
+        "data": data,
+        "layout": _axes("Share of the requests, shortest wait first (%)", "Waits at most (s)"),
+    }
+
+
+def wait_curve(waits: Sequence[float]) -> list[float]:
+    """The wait that 0 %, 1 %, ... 100 % of the requests do not exceed."""
+    return [float(f"{seconds:.4g}") for seconds in np.percentile(waits, range(101))]
+
+
+def baseline_curves(plan: Json) -> dict[str, list[float]]:
+    """Curves of other planners' plans by name; a plan file of an earlier version has none."""
+    found = {}
+    for baseline in plan["baselines"].values():
+        if baseline["feasible"] and len(baseline.get("wait_curve_seconds", ())) > 1:
+            floor = "" if baseline["holds_floor"] else " (breaks the floor)"
+            found[baseline["label"] + floor] = baseline["wait_curve_seconds"]
+    return found
 
 
 def _line(
@@ -75,9 +97,14 @@ def optional(seconds: float | None) -> str:
     return "–" if seconds is None else seconds_text(seconds)
 
 
-def waiting_table(waits: Sequence[float]) -> Json:
-    """The waiting curve at every tenth of the requests."""
-    ranked = sorted(waits)
-    shares = [ranked[min(len(ranked) - 1, round(share * (len(ranked) - 1) / 10))] for share in range(11)]
-    rows = [[f"{10 * share} %", seconds_text(seconds)] for share, seconds in enumerate(shares)]
-    return {"columns": ["Share of the requests", "Wait at most"], "rows": rows}
+def waiting_table(curves: Mapping[str, Sequence[float]]) -> Json:
+    """The waiting curves at every tenth of the requests."""
+    rows = [
+        [f"{10 * tenth} %", *(seconds_text(_at_tenth(curve, tenth)) for curve in curves.values())]
+        for tenth in range(11)
+    ]
+    return {"columns": ["Share of the requests", *curves], "rows": rows}
+
+
+def _at_tenth(curve: Sequence[float], tenth: int) -> float:
+    return float(np.interp(tenth / 10, np.linspace(0.0, 1.0, len(curve)), curve))

@@ -89,11 +89,12 @@ def best_so_far(run: PlanRun) -> dict[str, Any]:
 def finished(run: PlanRun) -> dict[str, Any]:
     assert run.plan is not None, "a run without a plan has its own page"
     points = services.points_of(run)
-    waits = services.waiting_times(run.cluster, run.plan)
+    own = charts.wait_curve(services.waiting_times(run.cluster, run.plan))
+    curves = {"This plan": own, **charts.baseline_curves(run.plan)}
     return {
         "run": run,
-        "waiting": charts.waiting({"This plan": waits}),
-        "waiting_table": charts.waiting_table(waits),
+        "waiting": charts.waiting(curves),
+        "waiting_table": charts.waiting_table(curves),
         "query": form_query(run),
         "what_if": what_if_form(run),
         "asker": token_hex(8),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.charts.facts import baseline_note, comparison_rows, refusal_facts, tile
+from planner.charts import baseline_curves, wait_curve, waiting, waiting_table
+from planner.charts.facts import baseline_note, comparison_rows, refusal_facts, tile, verdict
 from planner.core.counted import counted
 
 
@@ -43,3 +44,36 @@ def test_what_is_missing_is_counted_in_words(shortfall: int, unit: str, said: st
 def test_one_is_said_as_one_and_thousands_are_set_apart() -> None:
     assert [counted(count, "block") for count in (0, 1, 12_345)] == ["0 blocks", "1 block", "12,345 blocks"]
     assert [counted(count, "entry", "entries") for count in (1, 2)] == ["1 entry", "2 entries"]
+
+
+def test_a_tile_keeps_a_time_of_two_units_in_one_piece() -> None:
+    assert [tile("", text, "", "")["value"] for text in ("1 min 37 s", "47.1 s", "4")] == [
+        "1 min 37 s",
+        "47.1",
+        "4",
+    ]
+
+
+def test_two_plans_have_a_verdict() -> None:
+    assert verdict(97.0, 86.0) == "The longest wait of the second is 11 s shorter."
+    assert verdict(0.0, 0.001) == "Their longest waits are the same."
+
+
+def test_waiting_curves_of_other_planners_stand_beside_the_plan_in_chart_and_table() -> None:
+    found = {"feasible": True, "holds_floor": True}
+    baselines = {
+        "a": {"label": "Slow", **found, "wait_curve_seconds": [0.0, 10.0, 20.0]},
+        "b": {"label": "Greedy", **found, "holds_floor": False, "wait_curve_seconds": [0.0, 1.0, 2.0]},
+        "c": {"label": "Of an earlier version", **found},
+        "d": {"label": "None", "feasible": False},
+    }
+    own = wait_curve([float(seconds) for seconds in range(1000)])
+    curves = {"This plan": own, **baseline_curves({"baselines": baselines})}
+    assert list(curves) == ["This plan", "Slow", "Greedy (breaks the floor)"]
+    assert len(own) == 101 and own[-1] == 999.0
+    lines = waiting(curves)["data"]
+    assert lines[1]["x"] == [0.0, 50.0, 100.0]
+    assert len({line["line"]["dash"] for line in lines}) == 3
+    table = waiting_table(curves)
+    assert table["columns"] == ["Share of the requests", *curves]
+    assert table["rows"][5][2:] == ["10 s", "1 s"]
