@@ -47,5 +47,15 @@ def compare(request: HttpRequest) -> HttpResponse:
         messages.error(request, "Tick exactly two finished plans to compare them.")
         return redirect("planner:index")
     sides = [{"run": run, **charts.plan_page(run.plan or {}, run.cluster)} for run in runs]
-    rows = charts.comparison_rows(*sides)
-    return render(request, "planner/compare.html", {"sides": sides, "comparison": rows})
+    curves = {
+        f"#{run.pk} {run.name}": charts.wait_curve(services.waiting_times(run.cluster, run.plan or {}))
+        for run in runs
+    }
+    context = {
+        "sides": sides,
+        "comparison": charts.comparison_rows(*sides),
+        "verdict": charts.verdict(*[run.plan["predicted"]["max_wait_seconds"] for run in runs if run.plan]),
+        "waiting": charts.waiting(curves),
+        "waiting_table": charts.waiting_table(curves),
+    }
+    return render(request, "planner/compare.html", context)

@@ -171,6 +171,24 @@ def test_no_stage_is_cut_on_a_phone(browser: Browser, web: str, operator: User, 
     )
 
 
+def test_two_plans_are_compared_on_a_phone_and_a_tablet(
+    browser: Browser, web: str, operator: User, runs: list[PlanRun]
+) -> None:
+    page = logged_in(browser, web, operator).new_page()
+    for width in (390, 768):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto(f"{web}/plans/compare/?run={runs[0].pk}&run={runs[1].pk}")
+        row = page.get_by_role("row").filter(has_text="Most slots")
+        row.scroll_into_view_if_needed()
+        boxes = [row.get_by_role("cell").nth(side).bounding_box() for side in (0, 1)]
+        assert all(box and box["width"] > 100 and box["x"] + box["width"] <= width for box in boxes)
+        for run in runs[:2]:
+            expect(page.get_by_role("columnheader").filter(has_text=f"#{run.pk} ")).to_be_in_viewport()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.locator(".versus > section").first.locator(".stage").last.scroll_into_view_if_needed()
+        expect(page.locator(".versus-label").first).to_be_in_viewport()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("screen", list(SCREENS))
 def test_every_plan_page_is_readable_by_everybody(
