@@ -25,7 +25,13 @@ TOP_LEVEL = {
         "manage.py",
         "run",
     ),
-    *("requirements.lock", "requirements-clients.lock", "requirements-demo.lock", ".gitignore"),
+    *(
+        "requirements.lock",
+        "requirements-clients.lock",
+        "requirements-demo.lock",
+        "requirements-fuzz.lock",
+        ".gitignore",
+    ),
     *(".pre-commit-config.yaml", ".ci", "docs", "benchmarks", "templates", "static", "tests", *APPS),
 }
 
