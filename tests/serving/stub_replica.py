@@ -51,10 +51,12 @@ class Stub:
                 if header.lower().startswith("content-length:"):
                     length = int(header.split(":")[1])
             body = json.loads(await reader.readexactly(length) or b"{}")
+            if not line:
+                return writer.close()  # who connected left before it asked
             method, path, _ = line.split(" ")
             self.paths.append(f"{method} {path}")
             await self._answer(method, path, body, reader, writer)
-        writer.close()
+        return writer.close()
 
     async def _answer(
         self,
