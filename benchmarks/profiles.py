@@ -2,7 +2,9 @@
 
     python -m benchmarks.profiles --llama-folder FOLDER --model GGUF [--rounds N] [--write docs/results.md]
 
-The device is this machine's CPU. Rounds are interleaved, so other work on the machine hits all depths alike.
+The device is one thread of this machine's CPU. Rounds are interleaved, so other work on the machine hits all depths
+alike. A prompt through the whole model lasts seconds and cannot dodge that work as a slice of milliseconds can, so the
+servers come before all others where this user may say so.
 """
 
 from __future__ import annotations
@@ -10,14 +12,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shlex
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import django
 
 from benchmarks import report
-from inventory.core.profile import DECODE, DEEP, PREFILL, Timing, at_depth, cell_seconds, fit
+from inventory.core.profile import DECODE, DEEP, PREFILL, Timing, at_depth, cell_seconds, fit, predict
 from inventory.core.quantities import seconds_text
 
 if TYPE_CHECKING:
@@ -32,7 +36,18 @@ WORDS = {
 }
 
 
-async def measure(folder: Path, model: Path, rounds: int) -> tuple[list[Timing], Material]:
+def first_of_all(program: Path, scratch: Path) -> Path:
+    """A program that runs the given one before all others; itself for a user who may not."""
+    wrapper = scratch / program.name
+    first = (
+        "echo -20 > /proc/self/autogroup; exec nice -n -20"  # niceness counts within a session's group only
+    )
+    wrapper.write_text(f'#!/bin/sh\n{first} {shlex.quote(str(program))} "$@"\n')
+    wrapper.chmod(0o755)
+    return wrapper if os.geteuid() == 0 else program
+
+
+async def measure(folder: Path, model: Path, scratch: Path, rounds: int) -> tuple[list[Timing], Material]:
     from inventory import library, remote  # noqa: PLC0415 - Django is set up first
     from inventory.models import Device  # noqa: PLC0415
     from inventory.probe import probe  # noqa: PLC0415
@@ -41,8 +56,9 @@ async def measure(folder: Path, model: Path, rounds: int) -> tuple[list[Timing],
 
     device = Device(name="this machine", connection=Device.Connections.LOCAL, ram_usable_bytes=0)
     async with remote.connect(device) as connection:
-        probed = await probe(connection, str(folder), time.time())
-        device.hardware, device.llama = probed.hardware | {"gpus": []}, probed.llama
+        probed = await probe(connection, str(folder), time.time)
+        device.hardware, device.llama = probed.hardware | {"gpus": [], "cores": 2}, probed.llama
+        device.llama["server_path"] = str(first_of_all(Path(device.llama["server_path"]), scratch))
         inspected = await library.inspect(connection, await library.found_again(connection, str(model)))
     material = Material(inspected, {}, (model,))
     grid = Grid(
@@ -50,9 +66,10 @@ async def measure(folder: Path, model: Path, rounds: int) -> tuple[list[Timing],
         micro_batches=(1, 4, 8),
         prompts=(128, 512, 1024),
         decode_tokens=32,
+        decode_seconds=0.5,
         min_rounds=rounds,
         max_rounds=rounds,
-        budget_seconds=float("inf"),
+        budget_seconds=86_400.0,
         deep_micro_batches=(1, 4),
         deep_tokens=1024,
     )
@@ -67,7 +84,7 @@ async def measure(folder: Path, model: Path, rounds: int) -> tuple[list[Timing],
 def table(timings: list[Timing], whole_blocks: int, head_blocks: float) -> str:
     fitted = fit([timing for timing in timings if timing.blocks in SLICES], head_blocks)
     lines = ["| what | from slices of 2, 4, 8 blocks | whole model | off by |", "|---|---|---|---|"]
-    tables = fitted.tables | {DEEP: at_depth(fitted.tables, 1.0)[DECODE]}
+    tables = fitted.tables | {DEEP: at_depth(fitted.tables, 1.0, whole_blocks)[DECODE]}
     for phase, axis in AXES.items():
         columns = tables[phase]
         whole = cell_seconds(
@@ -76,7 +93,7 @@ def table(timings: list[Timing], whole_blocks: int, head_blocks: float) -> str:
         for index, size in enumerate(columns[axis]):
             if (size, whole_blocks) not in whole:
                 continue
-            predicted = columns["head_seconds"][index] + whole_blocks * columns["gpu_block_seconds"][index]
+            predicted = predict(columns, index, whole_blocks)
             measured = whole[size, whole_blocks]
             what = WORDS[phase].format(size)
             off = f"{predicted / measured - 1:+.1%}"
@@ -96,9 +113,10 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "e2llm_web.settings")
     django.setup()
-    timings, material = asyncio.run(
-        measure(options.llama_folder.resolve(), options.model.resolve(), options.rounds)
-    )
+    with TemporaryDirectory() as scratch:
+        timings, material = asyncio.run(
+            measure(options.llama_folder.resolve(), options.model.resolve(), Path(scratch), options.rounds)
+        )
     text = table(timings, len(material.shape.blocks), material.shape.head_blocks)
     print(text)
     if options.write:

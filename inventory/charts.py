@@ -10,7 +10,7 @@ from typing import Any
 from inventory.core.link_matrix import outliers
 from inventory.core.model_fit import fit_of
 from inventory.core.model_shape import ModelShape
-from inventory.core.profile import DECODE, DEEP, Timing, cell_seconds
+from inventory.core.profile import DECODE, DEEP, Timing, cell_seconds, predict
 from inventory.core.quantities import bandwidth_text, bytes_text, counted, percent_text, seconds_text
 from inventory.models import Device, LanguageModel, Link, Profile
 
@@ -136,10 +136,7 @@ def fit_figure(profile: Profile, phase: str) -> Json:
         colour = f"var(--{colours[number % len(colours)]})"
         cells = cell_seconds([timing for timing in timings if timing.blocks == depth])
         measured = [cells.get((size, depth)) for size in sizes]
-        fitted = [
-            head + depth * block
-            for head, block in zip(table["head_seconds"], table["gpu_block_seconds"], strict=True)
-        ]
+        fitted = [predict(table, index, depth) for index in range(len(sizes))]
         data.append(
             _trace(f"{depth} blocks, from the tables", sizes, fitted, colour, dash="dot", mode="lines")
         )
@@ -153,7 +150,7 @@ def fit_table_of_profile(profile: Profile, phase: str) -> Json:
     rows = []
     for (size, depth), measured in sorted(cells.items()):
         index = table[AXES[phase][0]].index(size)
-        predicted = table["head_seconds"][index] + depth * table["gpu_block_seconds"][index]
+        predicted = predict(table, index, depth)
         off = percent_text(abs(predicted - measured) / measured)
         rows.append([size, depth, seconds_text(measured), seconds_text(predicted), off])
     return {"columns": [AXES[phase][1], "Blocks", "Measured", "From the tables", "Off by"], "rows": rows}

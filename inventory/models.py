@@ -283,4 +283,5 @@ class Profile(models.Model):
         """The two tables of a cluster file, with decode steps at caches of `context_tokens`."""
         shape = ModelShape.from_dict(self.model.shape)
         deep = shape.cache_read_bytes(self.tables[DEEP]["context_tokens"]) if DEEP in self.tables else 0.0
-        return at_depth(self.tables, shape.cache_read_bytes(context_tokens) / deep if deep else 0.0)
+        share = shape.cache_read_bytes(context_tokens) / deep if deep else 0.0
+        return at_depth(self.tables, share, len(shape.blocks))

@@ -1,6 +1,7 @@
 """From timings of depth-reduced slices to latency tables: seconds per block and for the head.
 
-For each batch size or prompt length the time of a slice of n blocks is a + b n; b is the block, a the head.
+For each batch size or prompt length the time of a slice of n blocks is a + b n; b is the block, a the head. Behind its
+attention the last block of a prompt computes one token only: what it saves outweighs the head, so that a is negative.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 
 DECODE, PREFILL, DEEP = "decode", "prefill", "deep_decode"
+SAVES = "last_block_saves_seconds"
+USUAL_SAVED_BLOCKS = 0.5  # of a dense block, by measurement; used where noise hides it
 SMALLEST_SECONDS = 1e-7
 NOISY_SPREAD = 1.5
 POOL_WORDS = {"gpu": "main pool", "cpu": "second pool"}
@@ -78,9 +81,12 @@ def fit(timings: Sequence[Timing], head_blocks: float) -> Fitted:
     return Fitted(tables, residual, tuple(_noisy(timings)))
 
 
-def at_depth(tables: dict[str, Any], share: float) -> dict[str, Any]:
-    """The tables of a cluster file when a token reads `share` of the cache that the deep timings read."""
-    plain = {DECODE: tables[DECODE], PREFILL: tables[PREFILL]}
+def at_depth(tables: dict[str, Any], share: float, blocks: int) -> dict[str, Any]:
+    """The tables of a cluster file when a token reads `share` of the cache that the deep timings read.
+
+    What the last block of a prompt saves is shared out to all `blocks` of the model: every replica runs all of them.
+    """
+    plain = {DECODE: tables[DECODE], PREFILL: _shared_out(tables[PREFILL], blocks)}
     if DEEP not in tables:
         return plain
     decode, deep = tables[DECODE], tables[DEEP]
@@ -90,6 +96,21 @@ def at_depth(tables: dict[str, Any], share: float) -> dict[str, Any]:
         if decode[name] is not None
     }
     return plain | {DECODE: {**decode, **columns}}
+
+
+def _shared_out(prefill: dict[str, Any], blocks: int) -> dict[str, Any]:
+    plain = {name: column for name, column in prefill.items() if name != SAVES}
+    if SAVES not in prefill:  # a profile from before it was told apart
+        return plain
+    columns = {
+        name: [
+            float(f"{max(seconds - saved / blocks, SMALLEST_SECONDS):.6g}")
+            for seconds, saved in zip(prefill[name], prefill[SAVES], strict=True)
+        ]
+        for name in ("gpu_block_seconds", "cpu_block_seconds")
+        if prefill[name] is not None
+    }
+    return plain | columns
 
 
 def scaled(tables: dict[str, Any], factors: Mapping[str, float]) -> dict[str, Any]:
@@ -119,10 +140,10 @@ def _with_cache(
     return [float(f"{value:.6g}") for value in np.array(seconds) + share * added * past]
 
 
-def predict(table: dict[str, Any], axis: str, index: int, blocks: int) -> float:
-    """Seconds of a model of `blocks` blocks at one grid point, for a plot beside what was measured."""
-    assert axis in table, "tables are read on their own axis"
-    return float(table["head_seconds"][index] + blocks * table["gpu_block_seconds"][index])
+def predict(table: dict[str, Any], index: int, blocks: int) -> float:
+    """Seconds of a model of `blocks` blocks at one point of the table's grid, beside what was measured."""
+    saved = table[SAVES][index] if SAVES in table else 0.0
+    return float(table["head_seconds"][index] - saved + blocks * table["gpu_block_seconds"][index])
 
 
 def _phase(timings: Sequence[Timing], phase: str, head_blocks: float) -> dict[str, Any]:
@@ -132,8 +153,10 @@ def _phase(timings: Sequence[Timing], phase: str, head_blocks: float) -> dict[st
     columns: dict[str, list[float] | None] = {
         "gpu_block_seconds": _rising(main["block"]),
         "cpu_block_seconds": None,
-        "head_seconds": _rising(main["head"]),
+        "head_seconds": _rising([max(head, 0.0) for head in main["head"]]),
     }
+    if phase == PREFILL:
+        columns[SAVES] = _rising([max(-head, 0.0) for head in main["head"]])
     residual = main["residual"]
     if second:
         other = _fit_pool(second, phase, head_blocks)
@@ -179,11 +202,12 @@ def _line(
     depths = np.array([point[0] for point in points], dtype=float)
     seconds = np.array([point[1] for point in points], dtype=float)
     block, head = np.polyfit(depths, seconds, 1)
-    # the last block of a prompt skips the head for all tokens but one, so the intercept may come out negative
-    if block <= 0 or head <= 0:
-        weight = depths + (head_blocks if block <= 0 else 0.0)
+    saved_blocks = 1.0 if phase == PREFILL else 0.0
+    if block <= 0 or head <= -saved_blocks * block:
+        around = -USUAL_SAVED_BLOCKS if phase == PREFILL else head_blocks if block <= 0 else 0.0
+        weight = depths + around
         block = float(np.sum(weight * seconds) / np.sum(weight * weight))
-        head = max(head_blocks * block if weight[0] > depths[0] else 0.0, SMALLEST_SECONDS)
+        head = around * block
     fitted = head + block * depths
     residual = float(np.max(np.abs(fitted - seconds) / seconds))
     return float(head), float(block), residual

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from statistics import median
 
 from inventory.core.profile import DECODE, DEEP, PREFILL, Timing
 from inventory.core.slices import SlicePlan, joined_ranges
@@ -86,13 +87,16 @@ async def stations(
 async def time_round(station: Station, grid: Grid, number: int, done: Callable[[], None]) -> list[Timing]:
     """Every cell of the grid once on one server."""
     found = []
+    count = grid.decode_tokens
     for batch in grid.micro_batches:
-        steps = await _decode_steps(station, batch, SHALLOW_TOKENS, grid.decode_tokens)
-        found.append(Timing(DECODE, station.pool, station.blocks, batch, steps, number))
+        seconds = await _step_seconds(station, batch, SHALLOW_TOKENS, count)
+        found.append(Timing(DECODE, station.pool, station.blocks, batch, seconds, number))
+        count = grid.steps(seconds)
         done()
     for batch in grid.deep_micro_batches:
-        steps = await _decode_steps(station, batch, grid.deep_tokens, grid.decode_tokens)
-        found.append(Timing(DEEP, station.pool, station.blocks, batch, steps, number, grid.deep_tokens))
+        seconds = await _step_seconds(station, batch, grid.deep_tokens, count)
+        found.append(Timing(DEEP, station.pool, station.blocks, batch, seconds, number, grid.deep_tokens))
+        count = grid.steps(seconds)
         done()
     for length in grid.prompts:
         found.append(await _prefill(station, length, number))
@@ -115,8 +119,8 @@ async def _prefill(station: Station, length: int, number: int) -> Timing:
     return Timing(PREFILL, station.pool, station.blocks, length, timings.prompt_seconds, number)
 
 
-async def _decode_steps(station: Station, batch: int, context_tokens: int, count: int) -> float:
-    """Lower quartile of the steps while `batch` slots decode together: what else runs there only adds time."""
+async def _step_seconds(station: Station, batch: int, context_tokens: int, count: int) -> float:
+    """Median step while `batch` slots decode together; the few that they do not do together are shorter."""
     prompts = [
         [_token(station, slot * 31 + index) for index in range(context_tokens)] for slot in range(batch)
     ]
@@ -129,12 +133,13 @@ async def _decode_steps(station: Station, batch: int, context_tokens: int, count
     steps = [step for slot_steps in await asyncio.gather(*calls) for step in _together(slot_steps)]
     if not steps:
         raise UpstreamError(f"no decode step was timed with {batch} slots")
-    return sorted(steps)[len(steps) // 4]
+    return median(steps)
 
 
 def _together(steps: list[float]) -> list[float]:
     """Without the first and last steps, in which other slots had not begun or had ended."""
-    return steps[2:-2] if len(steps) > 6 else steps[1:-1] or steps
+    ends = max(len(steps) // 8, 1)
+    return steps[ends:-ends] or steps
 
 
 def _token(station: Station, number: int) -> int:

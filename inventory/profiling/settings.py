@@ -7,19 +7,22 @@ from math import ceil
 
 SHALLOWEST_DEEP_TOKENS = 256
 FEWEST_ROUNDS = 2
+MOST_DECODE_TOKENS = 192
 
 
 @dataclass(frozen=True)
 class Grid:
     """Depths in blocks, micro-batches of decode and prompt lengths; rounds go on until they agree or time is up.
 
-    Decode steps are timed with nearly empty caches, and those of `deep_micro_batches` with `deep_tokens` in each.
+    Decode steps are timed with nearly empty caches, and those of `deep_micro_batches` with `deep_tokens` in each; as
+    many as last `decode_seconds`, since requests begin some milliseconds apart and only what they do together counts.
     """
 
     depths: tuple[int, ...]
     micro_batches: tuple[int, ...]
     prompts: tuple[int, ...]
     decode_tokens: int
+    decode_seconds: float
     min_rounds: int
     max_rounds: int
     budget_seconds: float
@@ -30,6 +33,11 @@ class Grid:
     @property
     def slots(self) -> int:
         return max(self.micro_batches)
+
+    def steps(self, step_seconds: float) -> int:
+        """How many tokens each request decodes when a step takes that long."""
+        wanted = ceil(self.decode_seconds / step_seconds)
+        return min(max(wanted, self.decode_tokens), MOST_DECODE_TOKENS)
 
     @property
     def cells(self) -> int:
@@ -44,7 +52,7 @@ class Grid:
     def context_tokens(self) -> int:
         """Of one server in all: the longest prompt beside every slot's full cache and few decoded tokens."""
         full = max(self.deep_micro_batches, default=0) * self.deep_tokens
-        needed = max(self.prompts) + full + self.slots * (self.decode_tokens + 64)
+        needed = max(self.prompts) + full + self.slots * (MOST_DECODE_TOKENS + 64)
         return -(-needed // 256) * 256
 
     def within(self, context_train: int) -> Grid:
@@ -61,6 +69,7 @@ QUICK = Grid(
     micro_batches=(1, 2, 4, 8),
     prompts=(64, 256, 512),
     decode_tokens=16,
+    decode_seconds=0.1,
     min_rounds=3,
     max_rounds=5,
     budget_seconds=6.0,
@@ -72,6 +81,7 @@ THOROUGH = Grid(
     micro_batches=(1, 2, 4, 8, 16),
     prompts=(64, 128, 256, 512, 1024, 2048),
     decode_tokens=24,
+    decode_seconds=0.25,
     min_rounds=5,
     max_rounds=12,
     budget_seconds=90.0,

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.core.profile import DEEP, ProfileError, Timing, at_depth, fit
+from benchmarks import profiles as benchmark
+from inventory.core.profile import DEEP, SAVES, ProfileError, Timing, at_depth, fit, predict
 
 
 def timings(
@@ -49,7 +50,7 @@ def test_decode_steps_grow_with_what_they_read_of_the_cache() -> None:
     ]
     tables = fit([*timings(), *deep], 1.0).tables
     assert tables[DEEP]["context_tokens"] == 1000
-    empty, half = at_depth(tables, 0.0), at_depth(tables, 0.5)
+    empty, half = at_depth(tables, 0.0, 30), at_depth(tables, 0.5, 30)
     assert empty["decode"] == tables["decode"] and DEEP not in half
     added = [
         late - early
@@ -58,7 +59,37 @@ def test_decode_steps_grow_with_what_they_read_of_the_cache() -> None:
         )
     ]
     assert added == pytest.approx([0.0005, 0.001, 0.002], rel=0.01), "1, 2 and 4 caches of half the depth"
-    assert half["prefill"] == tables["prefill"]
+    assert half["prefill"] == empty["prefill"]
+
+
+def prompts(block: float, saved: float) -> list[Timing]:
+    return [Timing("prefill", "gpu", depth, 128, depth * block - saved) for depth in (2, 4, 8)]
+
+
+def test_what_the_last_block_of_a_prompt_saves_does_not_make_the_others_look_fast() -> None:
+    decode = [timing for timing in timings() if timing.phase == "decode"]
+    fitted = fit([*decode, *prompts(0.0158, 0.009)], 1.0)
+    assert fitted.tables["prefill"]["gpu_block_seconds"] == pytest.approx([0.0158], rel=1e-3)
+    assert fitted.residual < 1e-3
+    assert predict(fitted.tables["prefill"], 0, 30) == pytest.approx(30 * 0.0158 - 0.009, rel=1e-3)
+    plan = at_depth(fitted.tables, 0.0, 30)["prefill"]
+    assert set(plan) == {"tokens", "gpu_block_seconds", "cpu_block_seconds", "head_seconds"}
+    assert 30 * plan["gpu_block_seconds"][0] == pytest.approx(30 * 0.0158 - 0.009, rel=1e-3)
+
+
+def test_the_benchmark_sets_slices_beside_the_whole_model() -> None:
+    depths = (*benchmark.SLICES, 30)
+    found = [*timings(depths=depths)]
+    found += [Timing(DEEP, "gpu", depth, 1, 0.010 + depth * 0.005, context_tokens=1024) for depth in depths]
+    text = benchmark.table(found, 30, 1.0)
+    assert text.count("| +0.0% |") + text.count("| -0.0% |") == 6
+    assert "| decode step, 1 together, each with 1,024 tokens in its cache | 160 ms | 160 ms |" in text
+
+
+def test_more_than_a_block_is_never_saved() -> None:
+    decode = [timing for timing in timings() if timing.phase == "decode"]
+    table = fit([*decode, *prompts(0.010, 0.019)], 1.0).tables["prefill"]
+    assert table[SAVES][0] == pytest.approx(0.5 * table["gpu_block_seconds"][0], rel=1e-3)
 
 
 def test_one_slow_round_does_not_move_the_fit_but_is_named() -> None:
@@ -101,6 +132,6 @@ def test_tables_are_positive_and_never_fall(values: list[float], head_blocks: fl
     ]
     tables = fit(noisy, head_blocks).tables
     for table in tables.values():
-        for column in ("gpu_block_seconds", "head_seconds"):
+        for column in ("gpu_block_seconds", "head_seconds", *([SAVES] if SAVES in table else [])):
             assert table[column] == sorted(table[column])
             assert all(value > 0 and isfinite(value) for value in table[column])

@@ -42,3 +42,9 @@ def test_a_device_that_needs_more_rounds_than_thought_does_not_go_back(make_prog
 @pytest.mark.parametrize(("round_seconds", "rounds"), [(0.1, 5), (2.0, 3), (6.0, 2), (60.0, 2)])
 def test_rounds_are_expected_within_the_time_but_never_one_alone(round_seconds: float, rounds: int) -> None:
     assert QUICK.expected_rounds(round_seconds) == rounds
+
+
+def test_requests_decode_long_enough_to_do_most_of_it_together() -> None:
+    assert QUICK.steps(0.002) == 50
+    assert QUICK.steps(0.1) == QUICK.decode_tokens
+    assert QUICK.steps(1e-6) * QUICK.slots < QUICK.context_tokens
