@@ -11,13 +11,15 @@ from django.views import defaults
 from django.views.decorators.csrf import requires_csrf_token
 from django.views.decorators.http import require_GET
 
+from accounts.models import User
 from e2llm_web import home as home_page
 from e2llm_web import outages
 
 
 @require_GET
 def home(request: HttpRequest) -> HttpResponse:
-    return render(request, "e2llm_web/home.html", home_page.page())
+    assert isinstance(request.user, User), "every page but sign-in asks for a logged-in user"
+    return render(request, "e2llm_web/home.html", home_page.page(request.user))
 
 
 @require_GET

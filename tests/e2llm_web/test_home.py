@@ -9,13 +9,13 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
 from e2llm_web import home
 from inventory.models import Device, LanguageModel, Profile
-from serving.models import Deployment, Replica, RequestSample, TrafficSample
+from jobs.models import Job, State
+from serving.models import Deployment, Launch, Replica, RequestSample, TrafficSample
 
 pytestmark = pytest.mark.django_db
 
@@ -69,24 +69,6 @@ def opened() -> str:
     return client.get("/").content.decode()
 
 
-def test_an_empty_lab_is_asked_for_its_first_device() -> None:
-    assert "Add your first device" in opened()
-
-
-def test_devices_without_a_model_ask_for_a_model() -> None:
-    device()
-    step = home.next_step(None)
-    assert step.action == "Add a model"
-    assert "1 device so far: add the others too" in step.text
-    assert (step.also, step.also_path) == ("Add another device", reverse("inventory:device_add"))
-
-
-def test_devices_and_a_model_are_planned_and_deployed() -> None:
-    device()
-    model()
-    assert home.next_step(None).action == "Plan and deploy"
-
-
 def test_a_running_deployment_leads_to_the_playground_and_shows_its_diagram() -> None:
     deployment("running")
     text = opened()
@@ -102,6 +84,34 @@ def test_a_lost_device_and_a_changed_key_are_faults_with_a_remedy() -> None:
     assert [item.tone for item in found] == ["danger", "danger"]
     assert any("has not answered for 4 min" in item.title for item in found)
     assert any("Compare keys" in item.action for item in found)
+
+
+def test_a_roll_out_that_failed_beside_what_runs_needs_attention() -> None:
+    running = deployment("running")
+    failed = Deployment.objects.create(
+        model=running.model,
+        name="smol",
+        plan=PLAN,
+        cluster=CLUSTER,
+        state="failed",
+        wanted="stopped",
+        state_reason="box-1 ran out of memory.",
+        context_tokens=2048,
+        ended_at=timezone.now(),
+    )
+    found = {item.title: item for item in home.attention(running)}
+    item = found[f"The last roll-out, {failed}, failed"]
+    assert item.remedy == f"box-1 ran out of memory. {running} goes on."
+    assert item.path == f"/deployments/{failed.pk}/"
+
+
+def test_a_launch_that_came_to_no_plan_needs_attention_until_something_is_deployed() -> None:
+    job = Job.objects.create(kind="x", label="x", state=State.FAILED, error="box-1: not reachable")
+    found = model()
+    Launch.objects.create(job=job, model=found, workload={}, policy={}, stage="ended")
+    assert [item.remedy for item in home.attention(None)] == ["box-1: not reachable"]
+    Deployment.objects.create(model=found, name="smol", plan=PLAN, cluster=CLUSTER, context_tokens=2048)
+    assert home.attention(None) == []
 
 
 def test_a_device_in_maintenance_is_left_alone() -> None:
@@ -164,10 +174,11 @@ def test_percentiles_are_values_that_occurred(fraction: float, expected: float) 
 
 
 def test_more_devices_do_not_mean_more_queries(django_assert_num_queries: Any) -> None:
+    person = User.objects.create(username="ada")
     device(state="lost")
     with CaptureQueriesContext(connection) as few:
-        home.page()
+        home.page(person)
     for number in range(20):
         Device.objects.create(name=f"lab-{number}", state="lost")
     with django_assert_num_queries(len(few)):
-        home.page()
+        home.page(person)
