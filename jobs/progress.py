@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs import events
@@ -255,7 +256,7 @@ class Progress:
             "error",
             "ended_at",
         ]
-        return {name: getattr(self.job, name) for name in names} | {"heartbeat_at": timezone.now()}
+        return {name: getattr(self.job, name) for name in names} | {"heartbeat_at": Now()}
 
     @transaction.atomic
     def _write(self, row: dict[str, Any], steps: list[JobStep], lines: list[JobLine]) -> bool:

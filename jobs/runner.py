@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable
 
 from django.db.models import F
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from jobs.core.errors import Cancelled, LeaseLost
@@ -49,7 +50,7 @@ def _claim(job_id: int, lease: str) -> bool:
     claimed = pending.update(
         state=State.RUNNING,
         lease=lease,
-        heartbeat_at=now,
+        heartbeat_at=Now(),
         started_at=now,
         attempts=F("attempts") + 1,
         seq=F("seq") + 1,

@@ -7,6 +7,7 @@ from celery import current_app
 from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils import timezone
 from kombu.connection import Connection
 from kombu.exceptions import OperationalError
@@ -64,7 +65,7 @@ def send(job: Job) -> None:
             current_app.send_task(job.kind, [job.pk], ignore_result=True, retry=False, connection=queue)
     except OperationalError:
         return
-    Job.objects.filter(pk=job.pk).update(sent_at=timezone.now())
+    Job.objects.filter(pk=job.pk).update(sent_at=Now())
 
 
 def cancel(job: Job) -> None:
@@ -87,8 +88,11 @@ def reap() -> None:
 
 
 def within(field: str, seconds: float) -> Q:
-    """The moment lies less than `seconds` ago. One in the future does not: the clock was set back since."""
-    now, span = timezone.now(), timedelta(seconds=seconds)
+    """The moment lies less than `seconds` ago. One in the future does not: the clock was set back since.
+
+    By the database's clock: a machine whose own is wrong must not take the work of the others away.
+    """
+    now, span = Now(), timedelta(seconds=seconds)
     return Q(**{f"{field}__gte": now - span, f"{field}__lte": now + span})
 
 

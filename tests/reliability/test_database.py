@@ -1,14 +1,17 @@
-"""Rows 13 and 14: a locked database is a wait or a 503, and a restarted one loses nothing of a running job."""
+"""Rows 13, 14 and 34: a locked database, a restarted one, and a worker whose clock is wrong."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,9 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB = """
 import sys
 from django.db import connection
-from jobs import runner
+from jobs import progress, runner
 from jobs.models import Job
+progress.LAST_TRIES = 600  # a busy machine may take minutes for the restart
 def work(progress):
     progress.step("only", "The only step")
     progress.start_step("only")
@@ -39,6 +43,14 @@ runner.execute(job.pk, work)
 connection.close()
 job.refresh_from_db()
 print(job.state, job.attempts, [line.text for line in job.lines.all()], job.steps.get().state)
+"""
+REAP = """
+from django.utils import timezone
+from jobs import services
+from jobs.models import Job
+services.reap()
+job = Job.objects.get()
+print(timezone.now().date(), job.state, job.attempts)
 """
 
 
@@ -92,19 +104,53 @@ def postgres(tmp_path: Path) -> Iterator[Any]:
     server.cleanup()
 
 
-def test_job_goes_on_through_a_restart_of_postgresql(postgres: Any, tmp_path: Path) -> None:
+@dataclass
+class Site:
+    """Processes of the product on a PostgreSQL of their own."""
+
+    environment: dict[str, str]
+
+    def shell(self, code: str, *before: str) -> list[str]:
+        return [*before, sys.executable, "manage.py", "shell", "--verbosity", "0", "--command", code]
+
+    def run(self, code: str, *before: str) -> str:
+        argv = self.shell(code, *before)
+        done = subprocess.run(argv, cwd=ROOT, env=self.environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self, code: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        argv = self.shell(code)
+        return subprocess.Popen(argv, cwd=ROOT, env=self.environment, stdin=pipe, stdout=pipe, text=True)
+
+
+@pytest.fixture
+def site(postgres: Any, tmp_path: Path) -> Site:
     inherited = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
     environment = inherited | {"DATABASE_URL": postgres.get_uri(), "E2LLM_DATA": str(tmp_path / "data")}
-    manage = [sys.executable, "manage.py"]
-    subprocess.run([*manage, "migrate", "--no-input"], cwd=ROOT, env=environment, check=True, stdout=-3)
-    pipe = subprocess.PIPE
-    shell = [*manage, "shell", "--verbosity", "0", "--command", JOB]
-    with subprocess.Popen(shell, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+    migrate = [sys.executable, "manage.py", "migrate", "--no-input"]
+    subprocess.run(migrate, cwd=ROOT, env=environment, check=True, stdout=-3)
+    return Site(environment)
+
+
+def test_job_goes_on_through_a_restart_of_postgresql_and_past_a_worker_with_a_wrong_clock(
+    postgres: Any, site: Site
+) -> None:
+    """Two faults in one test, because a PostgreSQL takes long to make."""
+    faketime = shutil.which("faketime")
+    require("faketime", faketime, "apt install faketime")
+    assert faketime is not None
+    with site.start(JOB) as process:
         assert process.stdout is not None and process.stdin is not None
         assert process.stdout.readline() == "working\n"
+        for shift in ("+1d", "-1d"):
+            said = site.run(REAP, faketime, "-f", shift)
+            assert said.split()[0] != f"{date.today()}", "its clock is wrong"
+            assert said.split()[1:] == ["running", "1"], "the job is left to its worker"
         old = postgres.get_pid()
         os.kill(old, signal.SIGQUIT)
-        wait_until(lambda: not Path(f"/proc/{old}").exists(), "PostgreSQL has stopped")
+        wait_until(lambda: not Path(f"/proc/{old}").exists(), "PostgreSQL has stopped", seconds=120)
         process.stdin.write("go on\n")
         process.stdin.close()
         postgres.ensure_postgres_running()
