@@ -95,12 +95,12 @@ class ApiKey(models.Model):
 
     @property
     def limits_text(self) -> str:
-        """What restricts the key, in a few words."""
+        """What restricts the key, in a few words; empty when nothing does."""
         parts = [] if set(self.scopes) >= set(every_scope()) else ["only " + ", ".join(self.scopes)]
         parts += [", ".join(self.model_names)] if self.model_names else []
         parts += [f"{self.max_concurrent:,} at once"] if self.max_concurrent else []
         parts += [f"{self.tokens_per_minute:,} tokens/min"] if self.tokens_per_minute else []
-        return "; ".join(parts) or "none"
+        return "; ".join(parts)
 
     @property
     def scope_labels(self) -> list[str]:
