@@ -29,6 +29,7 @@ urlpatterns = [
     path("traffic/replicas/", traffic.replicas, name="replicas"),
     path("traffic/charts/", traffic.charts, name="traffic_charts"),
     path("traffic/requests/<str:request_id>/", traffic.inspect, name="request"),
+    path("traffic/requests/<str:request_id>/text/", traffic.text, name="request_text"),
     path("traffic/workload/", traffic.workload, name="workload"),
     path("playground/", playground.index, name="playground"),
     path("playground/compare/", playground.compare, name="compare"),

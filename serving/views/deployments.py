@@ -186,7 +186,7 @@ def log(request: HttpRequest, process_id: int) -> HttpResponse:
             problem = str(error)
     context = {
         "process": process,
-        "text": logs.matching(text, words),
+        "found": logs.matching(text, words),
         "words": words,
         "problem": problem,
         "log_id": f"log-{process.pk}",

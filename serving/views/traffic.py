@@ -9,14 +9,16 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_POST
 
 from accounts.core.asked_number import asked_number
+from accounts.services import admin_required, audit, client_address
 from serving.charts import request_rows
 from serving.charts.traffic import RANGES, chosen_range
 from serving.forms import RequestFilterForm
-from serving.models import RequestSample
+from serving.models import RequestSample, RequestText
 from serving.services import replica_pair, traffic
+from serving.views.deployments import person
 
 PAGE_SIZE = 50
 
@@ -72,9 +74,21 @@ def inspect(request: HttpRequest, request_id: str) -> HttpResponse:
         "path": shown["path"],
         "rate": shown["rate"],
         "bars": request_rows.timeline(sample),
-        "reasons": request_rows.why_it_waited(sample),
+        "reasons": request_rows.reasons(sample),
+        "moved": request_rows.handover_text(sample),
+        "prompt": request_rows.prompt_text(sample),
+        "has_text": person(request).is_admin and RequestText.objects.filter(sample=sample).exists(),
     }
     return render(request, "serving/request.html", context)
+
+
+@require_POST
+@admin_required
+def text(request: HttpRequest, request_id: str) -> HttpResponse:
+    """What was asked, for an admin; each look is written down."""
+    found = get_object_or_404(RequestText, sample=request_id)
+    audit(person(request), "request.text_read", request_id, address=client_address(request))
+    return render(request, "serving/_request_text.html", {"text": found.prompt, "kept_at": found.kept_at})
 
 
 @require_GET
