@@ -9,6 +9,7 @@ from math import ceil
 from statistics import median
 from typing import Any
 
+from inventory.core.model_fit import slot_overhead_bytes
 from inventory.core.model_shape import BlockShape, ModelShape
 from inventory.core.profile import DEEP
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
@@ -17,7 +18,6 @@ from planner.core.counted import counted
 FORMAT = "e2llm-cluster/1"
 WORDS = frozenset({"name", "hardware", "kind", "main_pool"})  # what a device is called, beside its numbers
 ASSUMED_LINK = {"bytes_per_second": 115e6, "latency_seconds": 0.00035}
-SLOT_OVERHEAD_BYTES = 20_000_000
 HEAVY_RUN = 4  # a stage usually holds a quarter of the blocks or more
 SHORT_CONTEXT_TOKENS = 256  # below, what a step reads of the cache is little beside the weights
 NEVER_MOVED_BYTES = 10**15  # the state of recurrent models: so large that no plan hands it over
@@ -157,7 +157,7 @@ def model_entry(name: str, shape: ModelShape, context_tokens: int, max_slots: in
         "output_bytes": shape.output_bytes,
         "embedding_bytes": shape.embedding_bytes,
         "logits_buffer_bytes": shape.logits_bytes(max_slots),
-        "slot_overhead_bytes": SLOT_OVERHEAD_BYTES,
+        "slot_overhead_bytes": slot_overhead_bytes(shape, context_tokens, full_cache=full_cache),
         "kv_handoff_bytes_per_token": shape.handover_bytes_per_token(),
         "kv_handoff_bytes_per_request": request_bytes,
     }

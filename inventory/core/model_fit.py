@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from inventory.core.model_shape import KV_TYPE_BYTES, BlockShape, ModelShape, in_groups
-
-SLOT_OVERHEAD_BYTES = 20_000_000
+from inventory.core.model_shape import F16_BYTES, KV_TYPE_BYTES, BlockShape, ModelShape, in_groups
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,13 @@ def stage_memory_of(
     )
 
 
+def slot_overhead_bytes(shape: ModelShape, context_tokens: int, *, full_cache: bool) -> int:
+    """What one more slot adds to a device's compute buffer: its part of the masks, one for each length of window."""
+    setting = Setting(context_tokens, full_cache=full_cache)
+    windows = {block.window_tokens for block in shape.blocks if block.kv_bytes_per_token}
+    return setting.micro_batch_tokens * F16_BYTES * sum(map(setting.rows, windows))
+
+
 @dataclass(frozen=True)
 class Fit:
     """Blocks wholly in the main pool, blocks that use the second one, and whether that is the whole model."""
@@ -93,7 +98,8 @@ def fit_of(shape: ModelShape, gpu_bytes: int, ram_bytes: int, context_tokens: in
     weight = mean(block.size_bytes for block in shape.blocks)
     resident = mean(block.resident_bytes for block in shape.blocks)
     cache = slots * mean(block.kv_bytes(context_tokens, full_cache=True) for block in shape.blocks)
-    fixed = shape.output_bytes + shape.logits_bytes(slots) + slots * SLOT_OVERHEAD_BYTES
+    mask = slots * slot_overhead_bytes(shape, context_tokens, full_cache=True)
+    fixed = shape.output_bytes + shape.logits_bytes(slots) + shape.compute_bytes() + mask
     free = gpu_bytes - fixed
     second_free = ram_bytes - (shape.embedding_bytes if ram_bytes else 0)
     if not resident:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import memory, split_memory
-from inventory.core.model_fit import fit_of, memory_of
+from inventory.core.model_fit import Setting, fit_of, memory_of, slot_overhead_bytes
 from inventory.core.model_shape import ModelShape
+
+MICRO_BATCH_TOKENS = 512  # of what is deployed
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +29,15 @@ def test_predicted_memory_is_what_the_load_log_says(
         assert predicted.weight_bytes == pytest.approx(found.weight_bytes, rel=0.002), setting
         assert predicted.kv_bytes == pytest.approx(found.kv_bytes, rel=0.002), setting
         assert predicted.total_bytes == pytest.approx(found.total_bytes, rel=0.03), setting
+        if setting.micro_batch_tokens == MICRO_BATCH_TOKENS:
+            reserved = reserve(shape, setting)
+            assert found.compute_bytes <= reserved * 1.01 <= found.compute_bytes * 1.2, setting
+
+
+def reserve(shape: ModelShape, setting: Setting) -> int:
+    """What plans keep free for the compute buffer, without and with slots."""
+    context, full = setting.context_tokens, setting.full_cache
+    return shape.compute_bytes() + setting.slots * slot_overhead_bytes(shape, context, full_cache=full)
 
 
 @pytest.mark.parametrize("name", [*memory.MADE, "SmolLM2-135M-Instruct.Q4_1"])
