@@ -147,6 +147,17 @@ def refuse_unequal_builds(label: str, devices: list[Device]) -> None:
         )
 
 
+def refuse_lost_gpus(deployment: Deployment, devices: Mapping[str, Device]) -> None:
+    """Blocks that were planned for a GPU would run on the CPU without a word when it is gone."""
+    planned = {entry["name"]: entry.get("main_pool") for entry in deployment.cluster["devices"]}
+    for name, device in devices.items():
+        if planned.get(name) == "gpu" and device.main_pool != "gpu":
+            raise BadLaunch(
+                f"{device} had a GPU when the plan was made, and llama.cpp finds none there now. "
+                "See what became of it and probe the device again, or make a new plan."
+            )
+
+
 def is_recurrent(model: LanguageModel) -> bool:
     """Recurrent state is not in llama.cpp's slot files, so such a model is never handed over."""
     return ModelShape.from_dict(model.shape).is_recurrent

@@ -9,7 +9,9 @@ from typing import Any
 
 from inventory.core.quantities import bytes_text, percent_text, rate_text
 from planner.charts import stage_rows
+from planner.core.counted import counted
 from serving.charts import tones
+from serving.core import backoff
 from serving.models import Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
 
 ABSENT = "–"
@@ -33,6 +35,16 @@ class ReplicaRow:
     waiting: int | None
     percent: int
     figures: list[Figure]
+
+    @property
+    def restarts_text(self) -> str:
+        """How often it was started again, and whether that goes on."""
+        count = self.replica.restarts
+        if not count:
+            return ""
+        if self.replica.state == Replica.States.FAILED and backoff.is_over(count):
+            return f"Started again {counted(count, 'time')} in vain and no more: restart it when the cause is gone"
+        return f"Restarted {counted(count, 'time')}"
 
     @property
     def busy_text(self) -> str:

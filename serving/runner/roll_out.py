@@ -70,6 +70,7 @@ def prepare(progress: Progress, deployment: Deployment, replica: Replica, device
     stages = deployment.plan["replicas"][replica.index]["stages"]
     own = {stage["device"]: devices[stage["device"]] for stage in stages}
     from_inventory.refuse_unequal_builds(replica.label, list(own.values()))
+    from_inventory.refuse_lost_gpus(deployment, own)
     unit = Unit(deployment, replica, own, units.wanted_processes(replica, own))
     states.set_replica(replica, Replica.States.STARTING)
     label = short_label(replica)

@@ -56,7 +56,7 @@ class Laboratory:
             "workload": {"context_tokens": CONTEXT_TOKENS, "input_tokens": 64, "output_tokens": 32},
             "policy": {"handover": True},
             "links": {"default": {"bytes_per_second": 115e6, "latency_seconds": 0.0003}},
-            "devices": [{"name": name} for name in self.devices],
+            "devices": [{"name": name, "ram_usable_bytes": 0} for name in self.devices],
         }
 
     def plan(self, *replicas: dict[str, Any]) -> dict[str, Any]:
@@ -66,11 +66,18 @@ class Laboratory:
     def replica(self, role: str, blocks: dict[str, int], slots: int = 2) -> dict[str, Any]:
         """The first device is the master."""
         stages = [self.stage(name, count, index == 0) for index, (name, count) in enumerate(blocks.items())]
-        return {"role": role, "slots": slots, "micro_batch": 1, "stages": stages}
+        rates = {
+            "prefill_tokens_per_second": 200.0,
+            "decode_tokens_per_second": 20.0,
+            "requests_per_second": 1.0,
+        }
+        times = {"bottleneck_seconds": 0.02, "pass_seconds": 0.02, "tpot_seconds": 0.05}
+        return {"role": role, "slots": slots, "micro_batch": 1, "stages": stages, **rates, **times}
 
     def stage(self, name: str, blocks: int, master: bool) -> dict[str, Any]:
+        times = {"seconds": 0.01}
         sizes = {"gpu_bytes": 200 * MIB, "gpu_limit_bytes": self.limit_bytes, "ram_bytes": 0}
-        return {"device": name, "master": master, "gpu_blocks": blocks, "cpu_blocks": 0, **sizes}
+        return {"device": name, "master": master, "gpu_blocks": blocks, "cpu_blocks": 0, **times, **sizes}
 
     def split(self, role: str = "mixed") -> dict[str, Any]:
         return self.replica(role, {"box-1": self.blocks // 2, "box-2": self.blocks - self.blocks // 2})
