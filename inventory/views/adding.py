@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 from accounts.models import User
 from accounts.services import admin_required
 from inventory import services
-from inventory.forms import AddDeviceForm
+from inventory.forms.adding import AddDeviceForm
 from inventory.models import Device, SshIdentity
 from inventory.remote import RemoteError
 from inventory.services.registration import CannotRegister

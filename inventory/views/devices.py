@@ -13,7 +13,7 @@ from accounts.services import admin_required, operator_required
 from inventory import charts, services
 from inventory.core.hardware import clock_text
 from inventory.core.quantities import bytes_text
-from inventory.forms import HostKeyForm, MemoryForm, SettingsForm
+from inventory.forms.device import HostKeyForm, MemoryForm, SettingsForm
 from inventory.models import RUNNING_STATES, Device, Link, ModelFile, Profile
 from inventory.remote import RemoteError
 from inventory.services.registration import CannotRegister

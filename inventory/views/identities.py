@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.services import admin_required, audit, client_address
 from inventory import services
-from inventory.forms import IdentityForm
+from inventory.forms.identity import IdentityForm
 from inventory.models import SshIdentity
 from inventory.views.adding import REJECTED, person
 

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.services import operator_required
 from inventory import charts, services
-from inventory.forms import ProfileForm
+from inventory.forms.profile import ProfileForm
 from inventory.models import Device, LanguageModel, Profile
 from inventory.views.adding import REJECTED, person, shown_job
 from jobs.services import AlreadyRunning

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 
 from accounts.services import admin_required
 from inventory import services
-from inventory.forms import SeveralForm
+from inventory.forms.adding import SeveralForm
 from inventory.remote import RemoteError
 from inventory.services import NewDevice
 from inventory.services.registration import CannotRegister

@@ -10,7 +10,7 @@ from django.test import Client
 from accounts.models import AuditEntry
 from demo.hosts import DemoHost
 from inventory import services
-from inventory.forms import device_line
+from inventory.forms.adding import device_line
 from inventory.models import Device, SshIdentity
 from inventory.services import HostKey, NewDevice
 from inventory.services.registration import CannotRegister

@@ -1,0 +1,162 @@
+"""Devices to be added, one or many."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django import forms
+
+from inventory.forms.place import HOST, NAME, USER, PlaceForm
+from inventory.models import Device, SshIdentity
+from inventory.services import NewDevice, already_text, known_as
+
+DEVICE_LINE = re.compile(
+    r"^(?:(?P<name>.*\S)[\s,]+)?(?P<user>[^\s@,]+)@(?:\[(?P<bracketed>[^\]]+)\]|(?P<host>[^\s:@,]+))(?::(?P<port>\d{1,5}))?$"
+)
+MOST_AT_ONCE = 50
+
+
+class AddDeviceForm(PlaceForm):
+    connection = forms.ChoiceField(
+        choices=Device.Connections,
+        initial=Device.Connections.SSH,
+        widget=forms.RadioSelect,
+        label="Connection",
+    )
+    name = forms.CharField(max_length=80, validators=[NAME], help_text="How plans and pages call it.")
+    host = forms.CharField(
+        max_length=255,
+        validators=[HOST],
+        label="Host",
+        help_text="Name or address, as you would give it to ssh.",
+        widget=forms.TextInput(attrs={"autocapitalize": "off", "spellcheck": "false"}),
+    )
+    port = forms.IntegerField(min_value=1, max_value=65535, initial=22)
+    username = forms.CharField(
+        max_length=64,
+        validators=[USER],
+        label="User",
+        widget=forms.TextInput(attrs={"autocapitalize": "off", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    identity = forms.ModelChoiceField(
+        SshIdentity.objects.order_by("name"),
+        required=False,
+        empty_label="This site's own key",
+        label="SSH identity",
+    )
+    reached_through = forms.ModelChoiceField(
+        Device.objects.filter(connection=Device.Connections.SSH),
+        required=False,
+        empty_label="Directly",
+        label="Reached through",
+        help_text="A device that stands between, as with ssh -J.",
+    )
+    password = forms.CharField(
+        required=False,
+        label="Password",
+        help_text="Used once to install the key, then forgotten. Leave it empty when the key is already there.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+    )
+
+    use_required_attribute = False  # what is needed depends on the connection
+
+    def __init__(self, data: Any = None, *, initial: dict[str, Any] | None = None) -> None:
+        super().__init__(data, initial=initial)
+        if data is not None and data.get("connection") == Device.Connections.LOCAL:
+            for name in ("host", "port", "username"):
+                self.fields[name].required = False
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"]).strip()
+        if Device.objects.filter(name=name).exists():
+            raise forms.ValidationError(f"There is already a device called {name!r}. Choose another name.")
+        return name
+
+    def clean_host(self) -> str:
+        return str(self.cleaned_data["host"]).strip("[]")
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if cleaned.get("connection") == Device.Connections.LOCAL:
+            known = Device.objects.filter(connection=Device.Connections.LOCAL).first()
+            if known is not None:
+                self.add_error("connection", f"This machine is already {known.name}.")
+        elif not self.errors:
+            new = self.new_device()
+            known = known_as(new)
+            if known is not None:
+                self.add_error("host", already_text(new, known))
+        return cleaned
+
+    def new_device(self) -> NewDevice:
+        data = self.cleaned_data
+        return NewDevice(
+            name=data["name"],
+            host=data["host"],
+            port=data["port"],
+            username=data["username"],
+            address=data["address"] or "",
+            llama_folder=data["llama_folder"],
+            model_roots=tuple(data["model_roots"]),
+            reached_through=data["reached_through"],
+        )
+
+
+class SeveralForm(forms.Form):
+    """Many devices, one a line: `name user@host:port`, the name and the port may be left out."""
+
+    lines = forms.CharField(
+        label="Devices",
+        help_text="One a line: a name, then user@host or user@host:port. Without a name the host is the name.",
+        widget=forms.Textarea(
+            attrs={
+                "rows": 6,
+                "spellcheck": "false",
+                "placeholder": "box-1 ada@192.168.1.20\nbox-2 ada@192.168.1.21:2222",
+            }
+        ),
+    )
+    password = forms.CharField(
+        required=False,
+        label="Password",
+        help_text="The same on all of them, used once to install the key. Empty: the key is already there.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+    )
+
+    def clean_lines(self) -> list[NewDevice]:
+        typed = [line.strip() for line in self.cleaned_data["lines"].splitlines() if line.strip()]
+        found, problems = [], []
+        for line in typed[:MOST_AT_ONCE]:
+            try:
+                found.append(device_line(line))
+            except forms.ValidationError as error:
+                problems.append(f"{line}: {' '.join(error.messages)}")
+        names = [new.name for new in found]
+        taken = set(Device.objects.filter(name__in=names).values_list("name", flat=True))
+        problems += [f"{name}: there is already a device of this name" for name in names if name in taken]
+        problems += [
+            f"{name} stands twice" for name in sorted({name for name in names if names.count(name) > 1})
+        ]
+        problems += [already_text(new, known) for new in found if (known := known_as(new)) is not None]
+        ways = [f"{new.username}@{new.host.lower()}:{new.port}" for new in found]
+        problems += [f"{way} stands twice" for way in sorted({way for way in ways if ways.count(way) > 1})]
+        if len(typed) > MOST_AT_ONCE:
+            problems.append(f"{len(typed)} lines; {MOST_AT_ONCE} at a time are possible")
+        if problems:
+            raise forms.ValidationError(problems)
+        return found
+
+
+def device_line(line: str) -> NewDevice:
+    """`name user@host:port` as a device; ValidationError says what is wrong with it."""
+    match = DEVICE_LINE.match(line)
+    if match is None:
+        raise forms.ValidationError("not of the form name user@host:port")
+    host = (match["host"] or match["bracketed"]).strip()
+    name, port = (match["name"] or host).strip(" ,"), int(match["port"] or 22)
+    for check, value in ((NAME, name), (HOST, host), (USER, match["user"])):
+        check(value)
+    if not 1 <= port <= 65535:
+        raise forms.ValidationError(f"port {port} does not exist")
+    return NewDevice(name, host, port, match["user"])

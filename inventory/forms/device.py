@@ -1,0 +1,134 @@
+"""What is changed on a registered device: its settings, its memory, its host key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from inventory.core.availability import DAYS
+from inventory.forms.place import NAME, PlaceForm
+from inventory.models import Device
+
+GB = 10**9
+MAIN_POOL_LABELS = {"cpu": "RAM (GB)", "unified": "Unified memory (GB)", "gpu": "Memory of the GPU (GB)"}
+
+
+class SettingsForm(PlaceForm):
+    """What can be changed on a registered device."""
+
+    name = forms.CharField(max_length=80, validators=[NAME])
+    chosen_gpu = forms.ChoiceField(
+        required=False,
+        label="GPU for plans",
+        help_text="One of several. Memory and profiles are those of this one, so time the models again after a change.",
+    )
+    available_days = forms.MultipleChoiceField(
+        required=False,
+        choices=[(str(number), day) for number, day in enumerate(DAYS)],
+        widget=forms.CheckboxSelectMultiple,
+        label="Days on which plans may use it",
+        help_text="None ticked: every day.",
+    )
+    available_from = forms.TimeField(
+        required=False,
+        label="From (UTC)",
+        help_text="Empty: the whole day.",
+        widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"),
+    )
+    available_to = forms.TimeField(
+        required=False,
+        label="To (UTC)",
+        help_text="Earlier than from: on the next day.",
+        widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"),
+    )
+    available_until = forms.DateField(
+        required=False,
+        label="Last day",
+        help_text="For a machine that is lent.",
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+    )
+    field_order = ("name", "address", "chosen_gpu", "llama_folder", "model_roots")
+
+    def __init__(self, data: Any = None, *, device: Device) -> None:
+        self.device = device
+        initial = {
+            "name": device.name,
+            "address": device.address,
+            "llama_folder": device.llama_folder,
+            "model_roots": "\n".join(device.model_roots),
+            "chosen_gpu": device.chosen_gpu,
+            "available_days": list(device.available_days),
+            "available_from": device.available_from,
+            "available_to": device.available_to,
+            "available_until": device.available_until,
+        }
+        super().__init__(data, initial=initial)
+        gpus = device.hardware.get("gpus", [])
+        if len(gpus) < 2:
+            del self.fields["chosen_gpu"]
+            return
+        field = self.fields["chosen_gpu"]
+        assert isinstance(field, forms.ChoiceField)
+        listed = [(gpu["name"], f"{gpu['name']}: {gpu['description']}") for gpu in gpus]
+        field.choices = [("", f"The first ({gpus[0]['name']})"), *listed]
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"]).strip()
+        if Device.objects.filter(name=name).exclude(pk=self.device.pk).exists():
+            raise forms.ValidationError(f"There is already a device called {name!r}. Choose another name.")
+        return name
+
+    def values(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        days = "".join(sorted(data["available_days"]))
+        return data | {"address": data["address"] or None, "available_days": days}
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        start, end = cleaned.get("available_from"), cleaned.get("available_to")
+        if (start is None) != (end is None):
+            self.add_error("available_to", "Enter both hours, or none.")
+        elif start is not None and start == end:
+            self.add_error("available_to", "These hours are empty: leave both out for the whole day.")
+        return cleaned
+
+
+class MemoryForm(forms.Form):
+    """Memory that plans may use, in the words and the unit in which the device's page shows it."""
+
+    main_gb = forms.FloatField(min_value=0, max_value=100_000)
+    ram_gb = forms.FloatField(
+        min_value=0, max_value=100_000, label="RAM beside the GPU (GB)", help_text="0: only the GPU is used."
+    )
+    reason = forms.CharField(
+        max_length=300,
+        label="Reason",
+        help_text="Why the probed numbers do not hold, for those who come after you.",
+    )
+
+    def __init__(self, data: Any = None, *, device: Device) -> None:
+        main, ram = device.gpu_usable_bytes or 0, device.ram_usable_bytes or 0
+        super().__init__(data, initial={"main_gb": round(main / GB, 3), "ram_gb": round(ram / GB, 3)})
+        self.fields["main_gb"].label = MAIN_POOL_LABELS[device.main_pool]
+        if device.main_pool != "gpu":
+            del self.fields["ram_gb"]
+
+    def clean_main_gb(self) -> float:
+        size = float(self.cleaned_data["main_gb"])
+        if round(size * GB) < 1:
+            raise forms.ValidationError(
+                "Enter more than 0. To keep the device out of plans, set it to maintenance."
+            )
+        return size
+
+    def sizes(self) -> tuple[int, int]:
+        data = self.cleaned_data
+        return round(data["main_gb"] * GB), round(data.get("ram_gb", 0) * GB)
+
+
+class HostKeyForm(forms.Form):
+    line = forms.CharField(widget=forms.HiddenInput)
+    reason = forms.CharField(
+        max_length=300, label="Why did the key change?", help_text="Kept in the audit log."
+    )
