@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
+from inventory.core.quantities import percent_text
 from planner.models import Generation
 
 NOTHING_TO_GAIN_SECONDS = 1e-9
+SAME_SHARE = 1e-9
 
 
 class Point(TypedDict):
@@ -25,13 +27,18 @@ class GenerationsDone(TypedDict):
 
     type: Literal["generations"]
     points: list[Point]
-    gap: float | None
+    gap_text: str
     is_new_plan: bool
 
 
 def generations_done(rows: Sequence[Generation], *, is_new_plan: bool) -> GenerationsDone:
     points = [point(row) for row in rows]
-    return {"type": "generations", "points": points, "gap": gap(points[-1]), "is_new_plan": is_new_plan}
+    return {
+        "type": "generations",
+        "points": points,
+        "gap_text": gap_text(points[-1]),
+        "is_new_plan": is_new_plan,
+    }
 
 
 def point(row: Generation) -> Point:
@@ -46,18 +53,28 @@ def point(row: Generation) -> Point:
 
 def gap(last: Point) -> float | None:
     """How far the best may be from the optimum, as a fraction of the best; None without a bound."""
-    if last["bound_seconds"] is None:
-        return None
     if last["best_seconds"] <= NOTHING_TO_GAIN_SECONDS:
         return 0.0
+    if last["bound_seconds"] is None:
+        return None
     return max(0.0, 1.0 - last["bound_seconds"] / last["best_seconds"])
+
+
+def gap_text(last: Point | None) -> str:
+    """The same in words; a dash before the first result."""
+    if last is None:
+        return "–"
+    share = gap(last)
+    if share is None:
+        return "not known yet"
+    return "0 %: it is the best" if share <= SAME_SHARE else percent_text(share)
 
 
 def run_snapshot(points: list[Point], plan: dict[str, Any] | None, stages: list[Any]) -> dict[str, Any]:
     """What the socket adds to a job's snapshot."""
     return {
         "generations": points,
-        "gap": gap(points[-1]) if points else None,
+        "gap_text": gap_text(points[-1] if points else None),
         "plan": plan,
         "stages": stages,
     }

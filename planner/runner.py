@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from inventory.core.quantities import seconds_text
 from jobs import runner as jobs
 from jobs.progress import Progress
 from planner import events
@@ -17,7 +18,11 @@ from planner.core.search import SearchSettings, SearchStep, search
 from planner.models import Generation, PlanRun
 
 GENERATION_FIELDS = ["best_seconds", "mean_seconds", "bound_seconds", "evaluations"]
-GUESS_AFTER_SECONDS = 2.0
+# Parts of a search whose steps take about as long as each other, with the fraction at which each ends. How long the
+# others take cannot be told, so that nobody knows the time left of the whole.
+EVEN_PARTS = {"exact": 0.1, "genetic": 0.6, "local search": 0.7}
+GUESS_AFTER_SECONDS, GUESS_AFTER_SHARE = 2.0, 0.1
+COARSE_SECONDS = 5
 SAVE_SECONDS = 0.25  # four messages a second at most
 
 
@@ -35,6 +40,7 @@ def plan_inline(problem: Problem, progress: Progress, run: PlanRun) -> Plan:
     settings = SearchSettings(method=run.method)
     rng = np.random.default_rng(run.seed)
     record = Record(run, progress)
+    progress.report("Working out what each group of devices can do", 0.0)
     try:
         for step in search(problem, settings, rng, run.checkpoint):
             record.take(step)
@@ -42,6 +48,40 @@ def plan_inline(problem: Problem, progress: Progress, run: PlanRun) -> Plan:
         record.refuse(error)
         raise
     return record.deliver()
+
+
+class Pace:
+    """How long the part of the search that is under way goes on, judged by its own steps."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._began = (0.0, 0.0)  # time and fraction
+        self._due: float | None = None
+
+    def told(self, step: SearchStep, now: float) -> str:
+        """The step's message, with the time that its part still takes once that can be estimated."""
+        left = self.left_seconds(step, now)
+        if left is None:
+            return step.message
+        coarse = (
+            max(1, round(left))
+            if left < 2 * COARSE_SECONDS
+            else COARSE_SECONDS * round(left / COARSE_SECONDS)
+        )
+        text = seconds_text(coarse).removesuffix(" 0 s")
+        return f"{step.message}, about {text} more for this part"
+
+    def left_seconds(self, step: SearchStep, now: float) -> float | None:
+        """The end may come nearer, but moves away only once it has passed."""
+        if step.phase != self._phase:
+            self._phase, self._began, self._due = step.phase, (now, step.fraction), None
+        spent, way = now - self._began[0], step.fraction - self._began[1]
+        whole = EVEN_PARTS.get(step.phase, 0.0) - self._began[1]
+        if spent < GUESS_AFTER_SECONDS or way < GUESS_AFTER_SHARE * whole or whole <= 0:
+            return None
+        due = now + spent * max(0.0, whole - way) / way
+        self._due = due if self._due is None or self._due <= now else min(due, self._due)
+        return self._due - now if self._due > now else None
 
 
 class Record:
@@ -54,7 +94,7 @@ class Record:
         self._unsaved: list[Generation] = []
         self._checkpoint: dict[str, Any] | None = run.checkpoint
         self._saved_plan: Plan | None = None
-        self._started_at = time.monotonic()
+        self._pace = Pace()
         self._saved_at = -SAVE_SECONDS
         # A killed worker may have saved generations after its last checkpoint: they are made again.
         self._number = run.checkpoint["number"] if run.checkpoint else 0
@@ -69,7 +109,7 @@ class Record:
             self._unsaved.append(self._generation(step, step.best_seconds))
         if step.checkpoint is not None:
             self._checkpoint = {**step.checkpoint, "number": self._number}
-        self.progress.report(step.message, step.fraction, self._remaining_seconds(step.fraction))
+        self.progress.report(self._pace.told(step, time.monotonic()), step.fraction)
         if time.monotonic() - self._saved_at >= SAVE_SECONDS:
             self._save()
 
@@ -85,13 +125,6 @@ class Record:
         self.run.refusal = {key: document[key] for key in ("limit", "text", "shortfall", "unit", "remedy")}
         self.run.plan = self.run.checkpoint = None
         self.run.save(update_fields=["plan", "checkpoint", "refusal"])
-
-    def _remaining_seconds(self, fraction: float) -> float | None:
-        """A guess by the pace so far, once there is enough to judge by."""
-        spent = time.monotonic() - self._started_at
-        if spent < GUESS_AFTER_SECONDS or fraction <= 0:
-            return None
-        return spent * (1 - fraction) / fraction
 
     def _generation(self, step: SearchStep, best_seconds: float) -> Generation:
         self._number += 1

@@ -32,7 +32,7 @@ def convergence(points: Sequence[Point], references: Mapping[str, float]) -> Jso
     for index, (name, seconds) in enumerate(references.items()):
         colour = f"var(--{REFERENCE_COLOURS[index % len(REFERENCE_COLOURS)]})"
         data.append(_line(name, [0, last], [seconds, seconds], colour, dash="dashdot"))
-    return {"data": data, "layout": _axes("Generation", "Maximum waiting time (s)")}
+    return {"data": data, "layout": _axes("Generation", "Longest wait (s)")}
 
 
 def waiting(curves: Mapping[str, Sequence[float]]) -> Json:

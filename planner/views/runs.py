@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 
 from accounts.models import User
 from accounts.services import audit, client_address
-from planner import charts, services
+from planner import charts, events, services
 from planner.forms import WhatIfForm
 from planner.models import PlanRun
 
@@ -54,6 +54,7 @@ def searching(run: PlanRun) -> dict[str, Any]:
         "run": run,
         "socket": f"/ws/plans/{run.pk}/",
         "last": points[-1] if points else None,
+        "gap": events.gap_text(points[-1] if points else None),
         "convergence": charts.convergence(points, {}),
         "table": charts.convergence_table(points),
         **best_so_far(run),

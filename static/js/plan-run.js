@@ -23,11 +23,11 @@ function show(name, text) {
   if (place) place.textContent = text;
 }
 
-function showNumbers(point, gap) {
+function showNumbers(point, gapText) {
   show("generation", point.number);
   show("evaluations", point.evaluations.toLocaleString());
   show("best", point.best_seconds ? duration(point.best_seconds) : "0 s");
-  show("gap", gap === null || gap === undefined ? "no bound yet" : `${(100 * gap).toPrecision(2)} %`);
+  show("gap", gapText);
 }
 
 function refreshStages() {
@@ -45,7 +45,7 @@ panel?.addEventListener("e2llm:job-snapshot", async ({ detail }) => {
   traces(detail.generations).forEach((trace, index) => Object.assign(figure.data[index], trace));
   newest = detail.generations.at(-1).number;
   await draw(chart, figure);
-  showNumbers(detail.generations.at(-1), detail.gap);
+  showNumbers(detail.generations.at(-1), detail.gap_text);
   if (detail.plan) refreshStages();
 });
 
@@ -55,7 +55,7 @@ panel?.addEventListener("e2llm:job-generations", ({ detail }) => {
   extend(chart, traces(points));
   const point = detail.points.at(-1);
   newest = point.number;
-  showNumbers(point, detail.gap);
+  showNumbers(point, detail.gap_text);
   if (!detail.is_new_plan) return;
   refreshStages();
   if (shown === null || point.best_seconds < 0.9 * shown) {

@@ -9,9 +9,10 @@ import pytest
 from accounts.models import User
 from jobs import services as jobs
 from jobs.models import Job, State
-from planner import runner, services
+from planner import events, runner, services
 from planner.core.errors import NoFeasiblePlan
 from planner.core.plan import Plan
+from planner.core.search import SearchStep
 from planner.models import PlanRun
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -61,3 +62,60 @@ def test_a_cancelled_run_keeps_no_worker_busy(small_cluster: dict[str, Any], ope
     run.refresh_from_db()
     assert run.job.state == State.CANCELLED
     assert not run.generations.exists()
+
+
+def steps_of(phase: str, first: float, last: float, seconds: list[float]) -> list[tuple[float, SearchStep]]:
+    """Even steps of one part, each with the time at which it comes."""
+    shares = [first + (last - first) * k / (len(seconds) - 1) for k in range(len(seconds))]
+    return [(at, SearchStep(phase, "Working", share, 1)) for at, share in zip(seconds, shares, strict=True)]
+
+
+def test_the_time_left_of_a_part_is_told_once_its_pace_is_known_and_only_runs_down() -> None:
+    pace = runner.Pace()
+    steps = steps_of("genetic", 0.2, 0.6, [1.0 * k for k in range(41)])
+    left = [pace.left_seconds(step, at) for at, step in steps]
+    assert left[:3] == [None] * 3
+    told = [seconds for seconds in left if seconds is not None]
+    assert told[0] == pytest.approx(40 - left.index(told[0]))
+    assert told == sorted(told, reverse=True)
+
+
+def test_work_that_slows_down_does_not_push_the_end_away_until_it_has_passed() -> None:
+    pace = runner.Pace()
+    steps = steps_of("genetic", 0.2, 0.6, [0, 1, 2, 3, 4, 5, 30, 60, 90, 120, 150])
+    left = [pace.left_seconds(step, at) for at, step in steps]
+    assert left[2:6] == pytest.approx([8.0, 7.0, 6.0, 5.0])
+    assert left[6] == pytest.approx(20.0)  # the end that was told has passed
+    assert left[7] is not None and left[7] <= 60
+
+
+def test_no_time_left_is_told_of_parts_that_are_not_even() -> None:
+    pace = runner.Pace()
+    for at, step in steps_of("baselines", 0.7, 0.85, [0.0, 10.0, 20.0]):
+        assert pace.told(step, at) == "Working"
+    (*_, last) = steps_of("genetic", 0.2, 0.6, [30.0, 32.0, 34.0, 36.0])[:3]
+    pace.told(steps_of("genetic", 0.2, 0.6, [30.0, 36.0])[0][1], 30.0)
+    assert pace.told(last[1], last[0]) == "Working, about 2 s more for this part"
+
+
+@pytest.mark.parametrize(
+    ("best", "bound", "said"),
+    [
+        (8.0, 6.0, "25 %"),
+        (8.0, None, "not known yet"),
+        (0.0, None, "0 %: it is the best"),
+        (8.0, 8.0, "0 %: it is the best"),
+    ],
+)
+def test_the_distance_to_the_best_possible_is_said_in_words(
+    best: float, bound: float | None, said: str
+) -> None:
+    point: events.Point = {
+        "number": 1,
+        "best_seconds": best,
+        "mean_seconds": None,
+        "bound_seconds": bound,
+        "evaluations": 1,
+    }
+    assert events.gap_text(point) == said
+    assert events.gap_text(None) == "–"
