@@ -16,6 +16,7 @@ from planner.core.errors import BadDocument
 from planner.forms import PRESETS, PlanForm, WorkloadForm
 from planner.from_inventory import CannotPlan
 from planner.models import PlanRun
+from planner.views.files import download
 from planner.views.runs import REJECTED, person, started
 
 RECENT = 8
@@ -33,15 +34,11 @@ def new(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return new_page(request, form, form, status=REJECTED)
     data = form.cleaned_data
+    asked = (data["model"], list(data["devices"]), form.workload(), form.policy())
     try:
-        run = services.plan_inventory(
-            data["model"],
-            list(data["devices"]),
-            form.workload(),
-            form.policy(),
-            data["method"],
-            person(request),
-        )
+        if "download" in request.POST:
+            return download(services.cluster_of(*asked), "lab.cluster.json")
+        run = services.plan_inventory(*asked, data["method"], person(request))
     except CannotPlan as error:
         return new_page(request, form, form, status=REJECTED, missing=error.missing)
     except BadDocument as error:

@@ -15,6 +15,7 @@ from inventory.models import Device, LanguageModel, Profile
 from jobs.models import Job, State
 from planner import services
 from planner.core.errors import NoFeasiblePlan
+from planner.core.problem import Problem
 from planner.models import PlanRun
 from tests.planner_app.conftest import finished_run
 
@@ -62,6 +63,15 @@ def test_the_form_starts_a_run_with_frozen_inputs(
     assert AuditEntry.objects.filter(action="plan.started").exists()
     devices[0].delete()
     assert PlanRun.objects.get().cluster["devices"][0]["name"] == "Dev.1"
+
+
+def test_the_form_saves_a_cluster_file_and_starts_nothing(
+    page: Client, model: LanguageModel, devices: list[Device]
+) -> None:
+    response = page.post(reverse("planner:new"), form_data(model, devices) | {"download": "yes"})
+    assert response.headers["Content-Disposition"] == 'attachment; filename="lab.cluster.json"'
+    assert len(Problem.from_dict(json.loads(response.content)).devices) == 3
+    assert not PlanRun.objects.exists()
 
 
 def test_a_missing_profile_is_named_with_its_remedy(
