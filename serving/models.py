@@ -293,6 +293,19 @@ class RollUpMark(models.Model):
     seen = models.BigIntegerField(default=0, help_text="highest id at the last look")
 
 
+class GatewayLease(models.Model):
+    """Which gateway serves; one row."""
+
+    holder = models.CharField(
+        max_length=40, blank=True, help_text="its name; empty when it gave the lease back"
+    )
+    address = models.CharField(max_length=200, help_text="where clients reach it")
+    machine = models.CharField(max_length=120, help_text="name and boot")
+    pid = models.PositiveIntegerField()
+    fence = models.PositiveBigIntegerField(help_text="grows with every owner")
+    beat = models.PositiveBigIntegerField(default=0, help_text="grows while the owner lives")
+
+
 class TrafficSample(models.Model):
     """One look at the gateway: queue and slots, per replica and in all."""
 

@@ -102,10 +102,9 @@ async def ready(gateway: Gateway, client: Client) -> None:
     now = gateway.clock()
     routes = gateway.routes.by_deployment.values()
     serving = any(backend.takes(now) for route in routes for backend in route.balancer.backends.values())
-    if gateway.is_draining or not serving:
-        await client.json(503, {"status": "draining" if gateway.is_draining else "no replica is in service"})
-    else:
-        await client.json(200, {"status": "ok"})
+    hindrance = "draining" if gateway.is_draining else gateway.refusal()
+    hindrance = hindrance or ("" if serving else "no replica is in service")
+    await client.json(503 if hindrance else 200, {"status": hindrance or "ok"})
 
 
 async def metrics(gateway: Gateway, client: Client) -> None:

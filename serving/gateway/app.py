@@ -7,6 +7,7 @@ import os
 import secrets
 
 import django
+from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "e2llm_web.settings")
 django.setup()
@@ -16,6 +17,7 @@ from serving.gateway.doorway import raise_file_limit  # noqa: E402
 from serving.gateway.gateway import Gateway, settle_memory  # noqa: E402
 from serving.gateway.http import Message, Receive, Send  # noqa: E402
 from serving.gateway.keys import Keyring  # noqa: E402
+from serving.gateway.lease import Lease  # noqa: E402
 from serving.gateway.limits import from_environment  # noqa: E402
 from serving.gateway.samples import Recorder  # noqa: E402
 from serving.gateway.transfer import Transfer  # noqa: E402
@@ -30,10 +32,13 @@ class App:
     def __init__(self) -> None:
         raise_file_limit()
         limits = from_environment()
-        keyring, recorder = Keyring(), Recorder(f"gateway-{secrets.token_hex(4)}")
+        name = f"gateway-{secrets.token_hex(4)}"
+        keyring, recorder = Keyring(), Recorder(name)
         transfer = Transfer(limits.move_seconds)
         self.gateway = Gateway(limits, keyring, transfer, recorder)
-        self.upkeep = Upkeep(self.gateway, keyring, recorder, transfer)
+        lease = Lease(name, settings.GATEWAY_URL)
+        self.gateway.refusal = lease.refusal
+        self.upkeep = Upkeep(self.gateway, keyring, recorder, transfer, lease)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -15,6 +15,7 @@ from serving.gateway.http import Client
 from serving.gateway.keys import Caller
 
 RETRY_SECONDS = 1.0
+STAND_BY_SECONDS = 2.0
 REFUSED = (403, 429)
 
 
@@ -23,6 +24,8 @@ def caller_of(gateway: Gateway, client: Client, scope: Scope | None = None) -> C
     if client.has_query_key:
         raise ApiError(401, "key_in_url", "a key in the address ends up in logs; send it as a header")
     caller = gateway.keys.caller(client.authorization())
+    if scope != Scope.METRICS and (refusal := gateway.refusal()):
+        raise ApiError(503, "standing_by", refusal, retry_after_seconds=STAND_BY_SECONDS)
     if scope is not None:
         with refusals_counted(gateway, caller):
             caller.check_scope(scope)

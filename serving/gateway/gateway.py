@@ -69,6 +69,7 @@ class Gateway:
         self.usage = KeyUsage()
         self.callers = Crowd()  # requests of each key
         self.visitors = Crowd()  # requests of each address behind a proxy
+        self.refusal: Callable[[], str] = lambda: ""  # why another gateway has to be asked
         self.output_tokens = 0
         self.is_draining = False
         self.keeps_prompts = False

@@ -21,6 +21,7 @@ from accounts.vault import VaultError
 from serving import events
 from serving.gateway.gateway import Gateway
 from serving.gateway.keys import Keyring
+from serving.gateway.lease import Lease
 from serving.gateway.routes import Wanted, load_wanted
 from serving.gateway.samples import Recorder, request_ended
 from serving.gateway.transfer import Transfer
@@ -38,11 +39,14 @@ SWEEP_SECONDS = 300.0
 class Upkeep:
     """The gateway's background loops."""
 
-    def __init__(self, gateway: Gateway, keyring: Keyring, recorder: Recorder, transfer: Transfer) -> None:
+    def __init__(
+        self, gateway: Gateway, keyring: Keyring, recorder: Recorder, transfer: Transfer, lease: Lease
+    ) -> None:
         self.gateway = gateway
         self.keyring = keyring
         self.recorder = recorder
         self.transfer = transfer
+        self.lease = lease
         gateway.suspect = self.suspect
         self._pushed = asyncio.Event()
         self._opened: set[int] = set()
@@ -69,6 +73,13 @@ class Upkeep:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.recorder.flush()
         await self.transfer.close()
+        await self._give_back()
+
+    async def _give_back(self) -> None:
+        try:
+            await sync_to_async(self.lease.release)()
+        except DatabaseFault as error:
+            log.warning("the lease of this gateway ends by itself in some seconds: %s", error)
 
     async def reload(self) -> None:
         """Keys, routes and what may be kept, as the database has them now."""
@@ -81,6 +92,7 @@ class Upkeep:
 
     def _read(self) -> list[Wanted]:
         close_old_connections()
+        self.lease.keep()
         self.keyring.note_uses()
         self.gateway.usage.write()
         self.keyring.load()
@@ -118,11 +130,15 @@ class Upkeep:
         self.gateway.drop_slow_readers()
 
     async def _tick(self) -> None:
+        if self.gateway.refusal():
+            return  # the figures of the gateway that serves are the site's
         sent, self.gateway.output_tokens = self.gateway.output_tokens, 0
         await events.publish(self.recorder.tick(self.gateway.routes, sent))
         await events.publish(*map(request_ended, await self.recorder.flush()))
 
     async def _sweep(self) -> None:
+        if self.gateway.refusal():
+            return
         for route in list(self.gateway.routes.by_deployment.values()):
             for endpoint in list(route.endpoints.values()):
                 if endpoint.saves_slots and endpoint.replica in route.balancer.backends:
