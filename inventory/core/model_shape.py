@@ -10,6 +10,7 @@ from typing import Any
 
 from inventory.core.gguf import GgufError, Header, Tensor
 from inventory.core.model_keys import FILE_TYPES, Keys, window_pattern
+from inventory.core.quantities import counted
 
 BLOCK_TENSOR = re.compile(r"^blk\.(\d+)\.(.+)$")
 EXPERT_TENSOR = re.compile(r"^ffn_(up|down|gate|gate_up)_(ch)?exps\b")
@@ -152,7 +153,7 @@ def shape_of(headers: Sequence[Header]) -> ModelShape:
         shape, shards=max(int(shards), 1), file_bytes=sum(header.file_bytes for header in headers)
     )
     if shape.shards != len(headers):
-        note = f"{len(headers)} of {shape.shards} files were read; sizes cover only those"
+        note = f"{len(headers)} of {counted(shape.shards, 'file')} were read; sizes cover only those"
         return replace(shape, notes=(*shape.notes, note))
     return shape
 
@@ -203,7 +204,7 @@ def _grouped(tensors: list[Tensor], block_count: int) -> tuple[list[dict[str, in
             others[tensor.name] = tensor.size_bytes
         elif int(match[1]) >= block_count:
             raise GgufError(
-                f"{tensor.name} belongs to a block that the {block_count} blocks of the model do not have"
+                f"{tensor.name} belongs to a block that the {counted(block_count, 'block')} of the model do not have"
             )
         else:
             blocks[int(match[1])][match[2]] = tensor.size_bytes

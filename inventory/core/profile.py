@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from inventory.core.quantities import counted
+
 DECODE, PREFILL, DEEP = "decode", "prefill", "deep_decode"
 SAVES = "last_block_saves_seconds"
 USUAL_SAVED_BLOCKS = 0.5  # of a dense block, by measurement; used where noise hides it
@@ -230,7 +232,7 @@ def _noisy(timings: Iterable[Timing]) -> list[str]:
     for timing in timings:
         grouped[timing.phase, timing.pool, timing.size, timing.blocks].append(timing.seconds)
     return [
-        f"{phase.replace('_', ' ')} of {size} with {blocks} blocks ({POOL_WORDS[pool]}): "
+        f"{phase.replace('_', ' ')} of {size} with {counted(blocks, 'block')} ({POOL_WORDS[pool]}): "
         f"{max(values) / min(values):.1f} times apart"
         for (phase, pool, size, blocks), values in sorted(grouped.items())
         if len(values) > 1 and max(values) / min(values) > NOISY_SPREAD

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from inventory.core.gguf import GgufError, GgufTruncated, Header, header_from_bytes
 from inventory.core.model_shape import ModelShape, shape_of
+from inventory.core.quantities import counted
 from inventory.models import Device, LanguageModel, ModelFile
 from inventory.remote import Connection, RemoteError, connect
 from jobs.progress import Progress
@@ -87,7 +88,7 @@ def scan(devices: Sequence[Device], progress: Progress, *, with_library: bool = 
     places = [*devices, *([library_device()] if with_library else [])]
     known = {(file.device_id, file.path): file for file in ModelFile.objects.select_related("model")}
     result = ScanResult([], [])
-    progress.report(f"Looking through {len(places)} places")
+    progress.report(f"Looking through {counted(len(places), 'place')}")
     for device, found in zip(places, asyncio.run(_look_everywhere(places, known)), strict=True):
         progress.check()
         if isinstance(found, RemoteError):
@@ -97,7 +98,8 @@ def scan(devices: Sequence[Device], progress: Progress, *, with_library: bool = 
     for problem in result.problems:
         progress.log(problem)
     progress.report(
-        f"{len(result.files)} files of {len({file.model_id for file in result.files})} models", 1.0
+        f"{counted(len(result.files), 'file')} of {counted(len({file.model_id for file in result.files}), 'model')}",
+        1.0,
     )
     return result
 

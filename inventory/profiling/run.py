@@ -19,6 +19,7 @@ from inventory.core.gguf import GgufError
 from inventory.core.hardware import spare_threads
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import ProfileError, Timing, fit, scaled
+from inventory.core.quantities import counted
 from inventory.models import Device, LanguageModel, ModelFile, Profile
 from inventory.profiling.device import Material, time_device
 from inventory.profiling.settings import QUICK, Grid
@@ -188,7 +189,8 @@ async def _time(
     rounds = 1 + max(timing.round for timing in timings)
     watch.report(device.name, "timed", 1.0, 0.0)
     watch.progress.end_step(
-        key, f"{len(timings)} timings in {rounds} rounds, {made.residual:.0%} off the fit at most"
+        key,
+        f"{counted(len(timings), 'timing')} in {counted(rounds, 'round')}, {made.residual:.0%} off the fit at most",
     )
     return made
 

@@ -13,7 +13,7 @@ from accounts.models import User
 from accounts.services import audit
 from inventory import profiling
 from inventory.core.hardware import usable_memory
-from inventory.core.quantities import bytes_text
+from inventory.core.quantities import bytes_text, counted
 from inventory.models import Device, ModelFile
 from inventory.remote import host_key as read_host_key
 from inventory.services.registration import CannotRegister
@@ -132,7 +132,9 @@ def removal_refusal(device: Device) -> str:
         return f"{serving} Stop that first, then remove the device."
     behind = [str(other) for other in device.reached_from.all()]
     if behind:
-        return f"{', '.join(behind)} are reached through {device.name}. Remove those first."
+        is_one = len(behind) == 1
+        verb, them = ("is", "that") if is_one else ("are", "those")
+        return f"{', '.join(behind)} {verb} reached through {device.name}. Remove {them} first."
     return ""
 
 
@@ -158,6 +160,6 @@ def _noted(value: Any) -> Any:
 
 def _counted(model: type[Model], count: int) -> str:
     if model is ModelFile:
-        return f"the entries of {count} model file{'' if count == 1 else 's'}, which stay on the machine"
+        return f"the entries of {counted(count, 'model file')}, which stay on the machine"
     meta = model._meta
-    return f"{count} {meta.verbose_name if count == 1 else meta.verbose_name_plural}"
+    return counted(count, str(meta.verbose_name), str(meta.verbose_name_plural))

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.services import admin_required, audit, client_address
 from inventory import services
+from inventory.core.quantities import counted
 from inventory.forms.identity import IdentityForm
 from inventory.models import SshIdentity
 from inventory.views.adding import REJECTED, person
@@ -40,7 +41,8 @@ def remove(request: HttpRequest, identity_id: int) -> HttpResponse:
         identity.delete()
     except ProtectedError as error:
         messages.error(
-            request, f"{identity.name} is used by {len(error.protected_objects)} devices; remove those first."
+            request,
+            f"{identity.name} is used by {counted(len(error.protected_objects), 'device')}: remove what uses it first.",
         )
         return redirect("inventory:identities")
     audit(person(request), "identity.removed", identity.name, {}, client_address(request))
