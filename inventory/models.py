@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from accounts.vault import EncryptedTextField
 from inventory.core.availability import Window
+from inventory.core.gpus import is_unified
 from inventory.core.hardware import main_gpu
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import DEEP, at_depth
@@ -160,9 +161,10 @@ class Device(models.Model):
     @property
     def main_pool(self) -> str:
         """What the main memory pool is: "gpu", "unified" or "cpu"."""
-        if self.main_pool_device == "CPU":
+        gpu = self.gpu
+        if gpu is None:
             return "cpu"
-        return "unified" if self.hardware.get("is_unified") else "gpu"
+        return "unified" if is_unified(self.hardware, gpu) else "gpu"
 
     def was_seen_recently(self) -> bool:
         return self.last_seen_at is not None and timezone.now() - self.last_seen_at < SEEN_RECENTLY

@@ -20,6 +20,14 @@ HELLO_SECONDS = 5.0
 WORKER_SECONDS = 60
 RPC_HELLO, RPC_CAPABILITY_BYTES = 14, 24
 NEEDED_FLAGS = ("--rpc", "--list-devices", "-ts", "-ot", "-np")
+WISHED_FLAGS = {  # what goes without them, for the device's page
+    "--swa-full": "no hand-over of models with sliding windows",
+    "--slot-save-path": "no hand-over",
+    "--kv-unified": "hand-over between equal numbers of slots only",
+    "--metrics": "no counters of its own",
+    "--fit": "it may place blocks elsewhere than planned",
+    "--cache-ram": "idle slots may lose what was handed over",
+}
 FIRST_PORT, LAST_PORT = 20_000, 29_999
 
 PROGRAM = r"""
@@ -72,6 +80,15 @@ tools() {
   done
   return 0
 }
+board() {
+  for f in /sys/devices/virtual/dmi/id/product_name /proc/device-tree/model; do
+    [ -r "$f" ] && { tr -d '\000' < "$f"; return 0; }
+  done
+  return 1
+}
+listed() {
+  within 20 "$SERVER" --list-devices 2>&1
+}
 found() {
   for f in "$FOLDER" "$@"; do
     [ -n "$f" ] && [ -f "$f/$WANTED" ] && [ -x "$f/$WANTED" ] && { echo "$f/$WANTED"; return 0; }
@@ -92,11 +109,13 @@ section os_release cat /etc/os-release
 section boot_id cat /proc/sys/kernel/random/boot_id
 section meminfo cat /proc/meminfo
 section cpuinfo sh -c 'head -n 40 /proc/cpuinfo; grep -m 1 -E "^(Model|Hardware)" /proc/cpuinfo; true'
+section board board
 section cores nproc
 section cgroup limits
 section sysctl sysctl hw.memsize hw.ncpu hw.physicalcpu machdep.cpu.brand_string hw.model \
   kern.bootsessionuuid iogpu.wired_limit_mb
 section sw_vers sw_vers
+section displays within 15 system_profiler SPDisplaysDataType
 section vm_stat vm_stat
 section addresses sh -c 'ip -4 -o addr show scope global || ifconfig | grep "inet " || hostname -I'
 section disk sh -c 'df -Pk "$HOME" /dev/shm || df -Pk "$HOME"'
@@ -114,7 +133,7 @@ section server_path printf '%s\n' "$SERVER"
 section rpc_path printf '%s\n' "$RPC"
 [ -n "$SERVER" ] || exit 0
 section llama_version sh -c 'exec 2>&1; "$0" --version' "$SERVER"
-section llama_devices within 20 "$SERVER" --list-devices
+section llama_devices listed
 section llama_help within 10 "$SERVER" --help
 section llama_sums sums "$SERVER" "$HERE"/libllama.* "$HERE"/libggml-rpc.* "$RPC"
 """
@@ -198,6 +217,11 @@ def missing(llama: dict[str, Any], name: str) -> str:
     if not llama.get("rpc_server_path"):
         return f"{name} has no ggml-rpc-server, so it can serve alone or as a master, but not as a worker of another."
     return ""
+
+
+def lacking(llama: dict[str, Any]) -> list[str]:
+    """Options that this build does not know and that we would use, each with what goes without it."""
+    return [f"{flag}: {effect}" for flag, effect in WISHED_FLAGS.items() if flag not in llama["flags"]]
 
 
 def _llama(found: dict[str, Section], hardware: dict[str, Any]) -> dict[str, Any]:

@@ -111,6 +111,11 @@ class LlamaServer:
         answers = [answer async for answer in self._stream("/completion", body, timeout_seconds)]
         return _last_timings(answers)
 
+    async def embed(self, text: str, *, timeout_seconds: float) -> list[float]:
+        """The embedding of a text, by a server of a model that makes them."""
+        answer = await self._post("/v1/embeddings", {"input": text}, timeout_seconds)
+        return [float(number) for number in answer["data"][0]["embedding"]]
+
     async def decode_step_seconds(
         self, tokens: Sequence[int], slot: int, count: int, *, timeout_seconds: float
     ) -> list[float]:

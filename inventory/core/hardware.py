@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from inventory.core import parsers
+from inventory.core.gpus import disagrees, is_unified, same_card, shares_memory, system_cards
 from inventory.core.parsers import MIB, Accelerator, Section, text_of
 from inventory.core.quantities import seconds_text
 
 GIB = 1024 * MIB
-UNIFIED_NAMES = ("apple", "gb10", "orin", "tegra", "xavier", "thor")
 GPU_RESERVE_FRACTION, GPU_RESERVE_BYTES = 0.05, 512 * MIB
 RAM_RESERVE_FRACTION, RAM_RESERVE_BYTES = 0.10, GIB
-METAL_FRACTION_SMALL, METAL_FRACTION_LARGE, METAL_LARGE_BYTES = 0.66, 0.75, 36 * GIB
+METAL_FRACTION_SMALL, METAL_FRACTION_LARGE, METAL_LARGE_BYTES = 2 / 3, 0.75, 36 * GIB
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,14 @@ def hardware_of(found: dict[str, Section]) -> dict[str, Any]:
     """Everything the probe learned about the machine; `sources` names where each number was read."""
     is_mac = text_of(found, "uname").startswith("Darwin")
     facts = _mac(found) if is_mac else _linux(found)
-    listed = parsers.list_devices(text_of(found, "llama_devices"))
+    listing = text_of(found, "llama_devices")
+    listed = parsers.list_devices(listing)
     gpus = [gpu for gpu in listed if gpu.total_bytes]  # BLAS and other helpers have no memory of their own
-    seen_by_system = _system_cards(found)
-    facts["gpus"] = [gpu.to_dict() for gpu in gpus]
+    seen_by_system = system_cards(found)
+    facts["gpus"] = [gpu.to_dict() | {"shares_memory": shares_memory(gpu, listing)} for gpu in gpus]
     facts["system_gpus"] = [card.to_dict() for card in seen_by_system]
-    facts["is_unified"] = is_mac or any(_is_unified(card) for card in [*gpus, *seen_by_system])
+    facts["is_unified"] = any(gpu["shares_memory"] for gpu in facts["gpus"][:1])
+    facts["board"] = text_of(found, "board").strip()
     facts["addresses"] = parsers.addresses(text_of(found, "addresses"))
     facts["disk_free_bytes"] = parsers.free_disk(text_of(found, "disk"))
     facts["on_battery"] = parsers.on_battery(text_of(found, "power"))
@@ -62,11 +64,13 @@ def usable_memory(hardware: dict[str, Any], chosen_gpu: str = "") -> UsableMemor
     gpu = main_gpu(hardware, chosen_gpu)
     if gpu is None:
         return UsableMemory(ram, 0, f"no GPU: one pool of RAM, {ram_text}")
-    if hardware["is_unified"]:
-        limit = hardware.get("metal_limit_bytes") or gpu["total_bytes"] or ram
+    if is_unified(hardware, gpu):
+        limit, source = _gpu_limit(hardware, gpu)
         usable = min(limit, max(ram, 0)) if hardware["memory_total_bytes"] else limit
         return UsableMemory(
-            usable, 0, f"unified memory: the smaller of the GPU limit {_gb(limit)} and {ram_text}"
+            usable,
+            0,
+            f"unified memory: the smaller of the GPU's limit, {_gb(limit)} ({source}), and {ram_text}",
         )
     total, source = _smallest_total(hardware, gpu)
     reserve = max(int(total * GPU_RESERVE_FRACTION), GPU_RESERVE_BYTES)
@@ -95,7 +99,7 @@ def _linux(found: dict[str, Section]) -> dict[str, Any]:
     return {
         "os": release.get("PRETTY_NAME") or text_of(found, "uname"),
         "kernel": text_of(found, "uname"),
-        "cpu_model": model or text_of(found, "uname").split(" ")[-1],
+        "cpu_model": model or text_of(found, "board").strip() or text_of(found, "uname").split(" ")[-1],
         "cpu_features": features,
         "cores": int(cores) if cores.isdigit() else 1,
         "memory_total_bytes": total,
@@ -131,12 +135,11 @@ def _mac(found: dict[str, Section]) -> dict[str, Any]:
     }
 
 
-def _system_cards(found: dict[str, Section]) -> list[Accelerator]:
-    return parsers.nvidia_smi(text_of(found, "nvidia_smi")) + parsers.amd_sysfs(text_of(found, "amd_sysfs"))
-
-
-def _is_unified(card: Accelerator) -> bool:
-    return any(name in card.description.lower() for name in UNIFIED_NAMES)
+def _gpu_limit(hardware: dict[str, Any], gpu: dict[str, Any]) -> tuple[int, str]:
+    """What the GPU of a unified memory may take: the smaller of what macOS and llama.cpp say."""
+    listed = (gpu["total_bytes"], gpu["source"])
+    metal = hardware.get("metal_limit_bytes")
+    return min((metal, hardware["sources"]["metal_limit"]), listed) if metal else listed
 
 
 def _cgroup_limit(text: str) -> int | None:
@@ -159,31 +162,38 @@ def _ram_usable(hardware: dict[str, Any]) -> tuple[int, str]:
 
 
 def _smallest_total(hardware: dict[str, Any], gpu: dict[str, Any]) -> tuple[int, str]:
-    """Where sources disagree the smaller number is the safer one; both list the cards in the same order."""
-    place = hardware["gpus"].index(gpu)
-    cards = [card for card in hardware["system_gpus"] if card["total_bytes"]]
-    best = min([gpu, *cards[place : place + 1]], key=lambda card: card["total_bytes"] or 0)
-    return best["total_bytes"] or 0, best["source"]
+    """Where sources disagree the smaller number is the safer one."""
+    card = same_card(gpu, hardware["system_gpus"])
+    best = min([gpu, *([card] if card else [])], key=lambda one: one["total_bytes"])
+    return best["total_bytes"], best["source"]
+
+
+def _disagreements(facts: dict[str, Any]) -> list[str]:
+    found = []
+    for gpu in facts["gpus"]:
+        card = same_card(gpu, facts["system_gpus"])
+        if card and disagrees(gpu, card):
+            found.append(
+                f"{gpu['name']}: llama.cpp says {_gb(gpu['total_bytes'])}, {card['source']} says "
+                f"{_gb(card['total_bytes'])}; the smaller is used"
+            )
+        metal = facts["metal_limit_bytes"]
+        if metal and is_unified(facts, gpu) and disagrees(gpu, {"total_bytes": metal}):
+            found.append(
+                f"{gpu['name']}: llama.cpp may take {_gb(gpu['total_bytes'])}, "
+                f"{facts['sources']['metal_limit']} says {_gb(metal)}; the smaller is used"
+            )
+    return found
 
 
 def _warnings(gpus: list[Accelerator], cards: list[Accelerator], facts: dict[str, Any]) -> list[str]:
-    found = []
+    found = _disagreements(facts)
     if cards and not gpus:
         found.append(
             f"{cards[0].source} sees {cards[0].description}, but this llama.cpp build does not use it"
         )
     if len(gpus) > 1:
         found.append(f"{len(gpus)} GPUs found; plans use one of them, which an admin chooses under Settings")
-    for gpu, card in zip(gpus, cards, strict=False):
-        if (
-            gpu.total_bytes
-            and card.total_bytes
-            and abs(gpu.total_bytes - card.total_bytes) > 0.05 * card.total_bytes
-        ):
-            found.append(
-                f"{gpu.name}: llama.cpp says {_gb(gpu.total_bytes)}, {card.source} says {_gb(card.total_bytes)}; "
-                "the smaller is used"
-            )
     if facts["on_battery"]:
         found.append("runs on battery: speeds measured now may not hold on mains power")
     if facts["may_sleep"]:

@@ -12,6 +12,15 @@ WINDOW_PERIODS = {
     "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4, "llama4": 4, "exaone4": 4, "olmo2": 4,
 }  # fmt: skip
 
+# llama.cpp's numbers; 0 is none, 4 ranks pairs of texts
+POOLINGS = {1: "mean", 2: "cls", 3: "last"}
+UNPOOLED = (0,)
+DEFAULT_POOLING = "mean"
+ENCODERS = {
+    "bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "eurobert",
+    "gemma-embedding", "llama-embed", "t5encoder",
+}  # fmt: skip
+
 FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S",
     12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K",
@@ -40,6 +49,14 @@ class Keys:
     def name(self) -> str:
         name = self.values.get("general.name") or self.values.get("general.basename") or self.architecture
         return str(name)[:200]
+
+    @property
+    def pooling(self) -> str:
+        """What makes one embedding of a text's tokens; empty where the model makes text, or ranks."""
+        named = self._value("pooling_type")
+        if isinstance(named, int) and named not in UNPOOLED:
+            return POOLINGS.get(named, "")
+        return DEFAULT_POOLING if self.architecture in ENCODERS else ""
 
     @property
     def is_mla(self) -> bool:

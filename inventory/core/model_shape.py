@@ -60,6 +60,11 @@ class ModelShape:
     is_mla: bool
     feed_forward_length: int
     notes: tuple[str, ...] = ()
+    pooling: str = ""  # how an embedding is made of its tokens; empty for a model that makes text
+
+    @property
+    def makes_embeddings(self) -> bool:
+        return bool(self.pooling)
 
     @property
     def block_kinds(self) -> dict[str, int]:
@@ -186,6 +191,7 @@ def _outline(first: Header, tensors: list[Tensor]) -> ModelShape:
         is_mla=keys.is_mla,
         feed_forward_length=_feed_forward(keys),
         notes=notes,
+        pooling=keys.pooling,
     )
 
 

@@ -132,6 +132,24 @@ def amd_sysfs(text: str) -> list[Accelerator]:
     ]
 
 
+def mac_displays(text: str) -> list[Accelerator]:
+    """`system_profiler SPDisplaysDataType`: the chip, its GPU cores, and the memory of cards that have their own."""
+    cards = []
+    for index, part in enumerate(re.split(r"^ +Chipset Model: ", text, flags=re.MULTILINE)[1:]):
+        cores = re.search(r"^ +Total Number of Cores: (\d+)", part, re.MULTILINE)
+        own = re.search(r"^ +VRAM \(Total\): (\d+) (MB|GB)", part, re.MULTILINE)
+        name = part.splitlines()[0].strip() + (f", {cores[1]} cores" if cores else "")
+        total = int(own[1]) * MIB * (1024 if own[2] == "GB" else 1) if own else None
+        cards.append(Accelerator(f"display{index}", name, total, None, "system_profiler"))
+    return cards
+
+
+def unified_vulkan(text: str) -> set[str]:
+    """Names of the devices that `ggml_vulkan: 0 = NAME | uma: 1 | ...` says share memory with the CPU."""
+    found = re.findall(r"^ggml_vulkan: (\d+) = .*\buma: 1\b", text, re.MULTILINE)
+    return {f"Vulkan{number}" for number in found}
+
+
 def version(text: str) -> str:
     """The build of a llama.cpp program: `version: 4230 (0c39f44d)` gives `4230 (0c39f44d)`."""
     found = re.search(r"^version: (.+)$", text, re.MULTILINE)

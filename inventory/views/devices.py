@@ -15,6 +15,7 @@ from inventory.core.hardware import clock_text
 from inventory.core.quantities import bytes_text
 from inventory.forms.device import HostKeyForm, MemoryForm, SettingsForm
 from inventory.models import RUNNING_STATES, Device, Link, ModelFile, Profile
+from inventory.probe import lacking
 from inventory.remote import RemoteError
 from inventory.services.registration import CannotRegister
 from inventory.views.adding import REJECTED, person, shown_job
@@ -180,6 +181,7 @@ def _page(request: HttpRequest, device: Device, status: int = 200, **forms: Any)
         "removal_refusal": services.removal_refusal(device),
         "settings_form": SettingsForm(device=device),
         "memory_form": MemoryForm(device=device),
+        "lacking_flags": lacking(device.llama) if device.llama else [],
         "clock_text": clock_text(device.hardware.get("clock_skew_seconds", 0.0)),
         "same_machine": services.same_machine_text(device),
         "charts": [chart for made in profiles[:1] for chart in charts.profile_charts(made)],

@@ -77,7 +77,11 @@ M2_MAX: Recording = {
     ),
     "addresses": "\tinet 192.168.1.31 netmask 0xffffff00 broadcast 192.168.1.255",
     "power": "Now drawing from 'AC Power'",
-    "llama_devices": "Available devices:\n  Metal: Apple M2 Max (22906 MiB, 22906 MiB free)\n  BLAS: Accelerate (0 MiB, 0 MiB free)",
+    "displays": (
+        "Graphics/Displays:\n\n    Apple M2 Max:\n\n      Chipset Model: Apple M2 Max\n      Type: GPU\n      Bus: Built-In\n"
+        "      Total Number of Cores: 30\n      Vendor: Apple (0x106b)\n      Metal Support: Metal 3"
+    ),
+    "llama_devices": "Available devices:\n  Metal: Apple M2 Max (21845 MiB, 21845 MiB free)\n  BLAS: Accelerate (0 MiB, 0 MiB free)",
 }
 
 M1_MAX_WIRED: Recording = M2_MAX | {
@@ -99,11 +103,48 @@ DGX_SPARK: Recording = {
     "boot_id": "7b0bb2c2-4e53-4f8a-8b27-4a0f7f4e9d77",
     "meminfo": "MemTotal:       125524012 kB\nMemAvailable:   119233104 kB",
     "cpuinfo": "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd sve i8mm",
+    "board": "NVIDIA_DGX_Spark",
     "cores": "20",
-    "nvidia_smi": "NVIDIA GB10, [N/A], [N/A]",
+    "nvidia_smi": "NVIDIA GB10, Not Supported, Not Supported",
     "driver": "580.95.05",
     "power": "",
     "llama_devices": "Available devices:\n  CUDA0: NVIDIA GB10 (122570 MiB, 116438 MiB free)",
+}
+
+JETSON: Recording = {
+    "uname": "Linux 5.15.148-tegra aarch64",
+    "os_release": 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nID=ubuntu',
+    "boot_id": "3b0a5f63-0c2e-4c0e-9d59-5d1fd1f6a0aa",
+    "meminfo": "MemTotal:       64349568 kB\nMemAvailable:   60123904 kB",
+    "cpuinfo": "processor\t: 0\nmodel name\t: ARMv8 Processor rev 1 (v8l)\nBogoMIPS\t: 62.50\nFeatures\t: fp asimd",
+    "board": "NVIDIA Jetson AGX Orin Developer Kit",
+    "cores": "12",
+    "nvidia_smi": "Orin (nvgpu), [N/A], [N/A]",
+    "driver": "540.4.0",
+    "power": "",
+    "llama_devices": (
+        "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: Orin, compute capability 8.7, VMM: yes\n"
+        "Available devices:\n  CUDA0: Orin (62841 MiB, 58714 MiB free)"
+    ),
+}
+
+APU_LAPTOP: Recording = RTX_LAPTOP | {
+    "nvidia_smi": "",
+    "driver": "",
+    "amd_sysfs": "/sys/class/drm/card0/device 536870912 312664064",
+    "power": "AC0 1",
+    "llama_devices": (
+        "ggml_vulkan: Found 1 Vulkan devices:\n"
+        "ggml_vulkan: 0 = AMD Radeon Graphics (RADV RENOIR) (radv) | uma: 1 | fp16: 1 | warp size: 64\n"
+        "Available devices:\n  Vulkan0: AMD Radeon Graphics (RADV RENOIR) (7900 MiB, 7432 MiB free)"
+    ),
+}
+
+# A desktop processor's own graphics beside a card: the system lists them in another order than llama.cpp.
+ROCM_BESIDE_APU: Recording = ROCM | {
+    "amd_sysfs": (
+        "/sys/class/drm/card0/device 536870912 20000000\n/sys/class/drm/card1/device 21458059264 312664064"
+    ),
 }
 
 RASPBERRY_PI: Recording = {

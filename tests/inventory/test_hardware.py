@@ -19,7 +19,9 @@ MIB, KIB = 2**20, 2**10
         (recordings.ROCM, "AMD Ryzen 7 9700X 8-Core Processor", 16, "Ubuntu 24.04.1 LTS", "ROCm0"),
         (recordings.M2_MAX, "Apple M2 Max", 12, "macOS 14.6.1", "Metal"),
         (recordings.M1_MAX_WIRED, "Apple M1 Max", 10, "macOS 15.1", "MTL0"),
-        (recordings.DGX_SPARK, "aarch64", 20, "Ubuntu 24.04.3 LTS", "CUDA0"),
+        (recordings.DGX_SPARK, "NVIDIA_DGX_Spark", 20, "Ubuntu 24.04.3 LTS", "CUDA0"),
+        (recordings.RTX_LAPTOP, "AMD Ryzen 7 5800H with Radeon Graphics", 16, "Ubuntu 24.04.1 LTS", "CUDA0"),
+        (recordings.JETSON, "ARMv8 Processor rev 1 (v8l)", 12, "Ubuntu 22.04.5 LTS", "CUDA0"),
         (
             recordings.RASPBERRY_PI,
             "Raspberry Pi 5 Model B Rev 1.0",
@@ -70,9 +72,56 @@ def test_unified_memory_is_one_pool_up_to_what_the_gpu_may_take() -> None:
     wired = usable_memory(hardware_of(sections(recordings.M1_MAX_WIRED)))
     spark = usable_memory(hardware_of(sections(recordings.DGX_SPARK)))
     assert small.ram_bytes == wired.ram_bytes == spark.ram_bytes == 0
-    assert small.gpu_bytes < int(0.66 * 34359738368)
+    assert small.gpu_bytes < int(2 / 3 * 34359738368)
     assert wired.gpu_bytes == 57344 * MIB
     assert 100e9 < spark.gpu_bytes < 125524012 * KIB
+
+
+@pytest.mark.parametrize("recording", [recordings.JETSON, recordings.APU_LAPTOP])
+def test_a_chip_that_shares_its_memory_with_the_cpu_is_one_pool(recording: Recording) -> None:
+    found = hardware_of(sections(recording))
+    usable = usable_memory(found)
+    assert usable.ram_bytes == 0 and usable.text.startswith("unified memory")
+    assert usable.gpu_bytes <= found["memory_available_bytes"] < found["memory_total_bytes"]
+
+
+def test_a_limit_that_macos_and_llama_cpp_disagree_on_is_shown_and_the_smaller_used() -> None:
+    assert hardware_of(sections(recordings.M2_MAX))["warnings"] == []
+    old_build = {"llama_devices": "Available devices:\n  Metal: Apple M1 Max (49152 MiB, 49152 MiB free)"}
+    found = hardware_of(sections(recordings.M1_MAX_WIRED | old_build))
+    assert usable_memory(found).gpu_bytes == 49152 * MIB
+    assert (
+        "Metal: llama.cpp may take 51.5 GB, sysctl iogpu.wired_limit_mb says 60.1 GB" in found["warnings"][0]
+    )
+
+
+def test_a_mac_says_which_gpu_it_has() -> None:
+    cards = hardware_of(sections(recordings.M2_MAX))["system_gpus"]
+    assert [(card["description"], card["source"]) for card in cards] == [
+        ("Apple M2 Max, 30 cores", "system_profiler")
+    ]
+
+
+def test_the_graphics_of_the_processor_are_not_taken_for_the_card() -> None:
+    found = hardware_of(sections(recordings.ROCM_BESIDE_APU))
+    assert found["warnings"] == []
+    assert usable_memory(found).gpu_bytes > 20e9
+
+
+@pytest.mark.parametrize(
+    "name, description, is_unified",
+    [
+        ("ROCm0", "AMD Radeon 780M Graphics", True),
+        ("ROCm0", "Radeon 8060S Graphics", True),
+        ("Vulkan0", "Intel(R) Iris(R) Xe Graphics", True),
+        ("Vulkan0", "AMD Radeon RX 6800M (RADV NAVI22)", False),
+        ("CUDA0", "NVIDIA GeForce RTX 3060 Laptop GPU", False),
+        ("SYCL0", "Intel(R) Arc(TM) A770 Graphics", False),
+    ],
+)
+def test_names_tell_which_chips_share_memory(name: str, description: str, is_unified: bool) -> None:
+    listed = {"llama_devices": f"Available devices:\n  {name}: {description} (8000 MiB, 7000 MiB free)"}
+    assert hardware_of(sections(recordings.NO_DRIVER | listed))["is_unified"] is is_unified
 
 
 def test_a_card_that_llama_cpp_does_not_use_is_pointed_out() -> None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from inventory import remote, runner
 from inventory.models import Device, SshIdentity
-from inventory.probe import Probed, free_port, missing, probe
+from inventory.probe import Probed, free_port, lacking, missing, probe
 from jobs.core.errors import JobFailed
 from tests.inventory.conftest import MakeProgress
 from tests.lab.sshd_host import MakeHost, SshdHost
@@ -60,6 +60,9 @@ def test_noise_and_other_login_shells_do_not_matter(
     assert found.llama["version"]
     assert found.llama["rpc_protocol"].count(".") == 2
     assert "--rpc" in found.llama["flags"]
+    assert lacking(found.llama) == [] and lacking({"flags": ["--metrics"]})[0].startswith(
+        "--swa-full: no hand-over"
+    )
     assert found.clock_skew_seconds == 0
     assert missing(found.llama, "box") == ""
     running = subprocess.check_output(["ps", "-eo", "args"], text=True)
