@@ -1,10 +1,12 @@
 """Real parts that tests ask for by name, and what happens when one is missing here."""
 
 import os
+import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from e2llm_web import embedded_redis
 from inventory import remote
 from inventory.models import SshIdentity
 from tests.lab.sshd_host import MakeHost, SshdHost
+
+AN_HOUR_SECONDS = 3600.0
 
 # No deadline: a loaded machine is no failure of the code.
 property_settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -71,6 +75,19 @@ def valkey_answers(url: str) -> bool:
 @pytest.fixture(scope="session", autouse=True)
 def vault_key() -> None:
     vault.create_key_file()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def swept_memory() -> None:
+    """Removes what runs of the tests that were killed left in /dev/shm: empty folders of no process."""
+    running = set()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            running.update(re.findall(rb"E2LLM_MARKER=(e2llm-[0-9a-f]{12})", environ.read_bytes()))
+    for folder in Path("/dev/shm").glob("e2llm-*"):
+        with suppress(OSError):  # anything in it, or gone meanwhile
+            if folder.name.encode() not in running and time.time() - folder.stat().st_mtime > AN_HOUR_SECONDS:
+                folder.rmdir()
 
 
 @pytest.fixture(scope="session")

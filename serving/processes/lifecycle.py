@@ -58,9 +58,8 @@ async def preflight(
 
 async def start(connection: Connection, command: ProcessCommand, api_key: str = "") -> Started:
     """Start detached, or find the start of an earlier try whose answer was lost."""
-    prepared = dict(
-        answers(await run_program(connection, programs.PREPARE, [command.run_folder, command.slot_folder]))
-    )
+    folders = [command.run_folder, command.slot_folder, whose.installation_id()]
+    prepared = dict(answers(await run_program(connection, programs.PREPARE, folders)))
     if prepared.get("folders") != "ok":
         raise StartRefused(
             f"{command.device}: {command.run_folder} or {command.slot_folder} cannot be written. "

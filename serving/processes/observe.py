@@ -9,6 +9,7 @@ from inventory.remote import Connection, RemoteError
 from serving.processes import programs
 
 FIRST_PORT, LAST_PORT = 18400, 19399
+RECENT_MINUTES, LONG_MINUTES = 10, 24 * 60  # since a folder changed
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,20 @@ class Observation:
             if seen.marker == marker and (pid is None or (seen.pid, seen.start_ticks) == (pid, start_ticks)):
                 return seen
         return None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Files of one process; `age`: "fresh", "resting" or "old"; `installation`: empty when nothing says whose."""
+
+    path: str
+    age: str
+    is_empty: bool
+    installation: str
+
+    @property
+    def marker(self) -> str:
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
@@ -126,6 +141,20 @@ def seen_from(line: str) -> Seen:
         installation="" if installation == "-" else installation,
         command=command[0] if command else "",
     )
+
+
+async def folders(connection: Connection, roots: Sequence[str]) -> list[Folder]:
+    """Every folder of our user that is named after a marker, under its home and the other roots."""
+    found, complete = [], False
+    minutes = [str(RECENT_MINUTES), str(LONG_MINUTES)]
+    for word, rest in answers(await run_program(connection, programs.FOLDERS, [*minutes, *roots])):
+        if word == "folder":
+            age, holds, owner, path = rest.split(" ", 3)
+            found.append(Folder(path, age, holds == "nothing", "" if owner == "-" else owner))
+        complete = complete or word == "end"
+    if not complete:
+        raise RemoteError("The host's list of folders was cut short.")
+    return found
 
 
 async def identity(connection: Connection, pid: int, programs_there: Sequence[str]) -> Identity:

@@ -110,12 +110,35 @@ say end
 """
 )
 
-# Arguments: run folder, slot folder.
+# Arguments: run folder, slot folder, installation. The note says whose the folders are when no row does any more.
 PREPARE = (
     TOOLS
     + r"""
 umask 077
-if mkdir -p "$1" "$2" && [ -w "$1" ] && [ -w "$2" ]; then say folders ok; else say folders failed; fi
+if mkdir -p "$1" "$2" && [ -w "$1" ] && [ -w "$2" ] && printf '%s\n' "$3" >"$1/installation"
+then say folders ok; else say folders failed; fi
+"""
+)
+
+# Folders named after markers: minutes since anything in it changed (recently, a while ago, long ago), whether it holds
+# anything but its note, and whose it is. Arguments: minutes that are recent, minutes that are long, folders to look in.
+FOLDERS = (
+    TOOLS
+    + r"""
+recent=$1; long=$2; shift 2
+for root in "$HOME/.cache/e2llm" "$@"; do
+  for folder in "$root"/e2llm-*; do
+    [ -d "$folder" ] && [ ! -L "$folder" ] && [ -O "$folder" ] || continue
+    age=old
+    [ -n "$(find "$folder" -mmin "-$long" 2>/dev/null | head -n 1)" ] && age=resting
+    [ -n "$(find "$folder" -mmin "-$recent" 2>/dev/null | head -n 1)" ] && age=fresh
+    holds=something
+    [ -z "$(find "$folder" ! -type d ! -name installation 2>/dev/null | head -n 1)" ] && holds=nothing
+    owner=$(head -c 12 "$HOME/.cache/e2llm/${folder##*/}/installation" 2>/dev/null)
+    say folder "$age" "$holds" "${owner:--}" "$folder"
+  done
+done
+say end
 """
 )
 

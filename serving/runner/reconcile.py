@@ -20,7 +20,7 @@ from serving.core.commands import LOG_FILE
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.processes import observe
 from serving.processes.observe import Observation
-from serving.runner import liveness, states
+from serving.runner import liveness, states, sweep
 from serving.runner.operate import TASK
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ STEADY_AFTER = timedelta(minutes=10)
 LOOK_SECONDS, SILENT_LOOK_SECONDS = 25.0, 5.0
 PASS_LIMIT_SECONDS = 90.0
 PASS_SECONDS = 5
+SWEEP_MINUTES = 10
 RETRY_AFTER = timedelta(minutes=1)
 UNFINISHED = (Replica.States.STARTING, Replica.States.LOADING, Replica.States.DRAINING)
 
@@ -49,6 +50,14 @@ def reconcile_alone() -> None:
     with events.only_one("reconcile", PASS_LIMIT_SECONDS) as is_alone:
         if is_alone:
             reconcile()
+            if is_sweep_due():
+                sweep.sweep()
+
+
+def is_sweep_due() -> bool:
+    """In one pass of every ten minutes."""
+    now = timezone.now()
+    return now.minute % SWEEP_MINUTES == 0 and now.second < PASS_SECONDS
 
 
 def reconcile() -> None:
