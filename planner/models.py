@@ -38,6 +38,11 @@ class PlanRun(models.Model):
         """The delivered plan's waits come from the simulator; those of one found on the way from the formula."""
         return self.plan is not None and self.job.state == State.SUCCEEDED
 
+    @property
+    def is_imported(self) -> bool:
+        """Its plan comes from a file: no worker of ours has ever searched for it."""
+        return self.job.state == State.SUCCEEDED and self.job.attempts == 0
+
 
 class Generation(models.Model):
     """One generation of the genetic algorithm, for the convergence chart."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text, significant
 from planner.charts.stages import stage_rows
+from planner.charts.words import counts_handover, meanings
 from planner.core.counted import counted
 
 Json = dict[str, Any]
@@ -26,11 +27,14 @@ TOPOLOGIES = {"star": "every hop goes through the master", "chain": "stages hand
 def headline(plan: Json, *, is_simulated: bool = True) -> list[Json]:
     """The tiles at the top of a plan."""
     predicted = plan["predicted"]
-    slots = sum(replica["slots"] for replica in plan["replicas"] if replica["role"] != "prefill")
+    serving = [replica for replica in plan["replicas"] if replica["role"] != "prefill"]
+    slots = sum(replica["slots"] for replica in serving)
     tpot_seconds = predicted["tpot_seconds"]
     speed = rate_text(1 / tpot_seconds) if tpot_seconds else "–"
     one, all_together = PACE_HINTS[plan["mode"]]
-    longest, mean = ("simulated", waits_hint(predicted)) if is_simulated else (NOT_SIMULATED, NOT_SIMULATED)
+    longest, mean = (
+        ("in queues, simulated", waits_hint(predicted)) if is_simulated else (NOT_SIMULATED, NOT_SIMULATED)
+    )
     first = "on average, its wait counted"
     together = rate_text(predicted["decode_tokens_per_second"])
     return [
@@ -38,7 +42,7 @@ def headline(plan: Json, *, is_simulated: bool = True) -> list[Json]:
         tile("Mean wait", seconds_text(predicted["mean_wait_seconds"]), "", mean),
         tile("First token after", seconds_text(predicted["ttft_seconds"]), "lightning", first),
         tile("Each request gets", speed, "speedometer2", one),
-        tile("Requests at once", str(slots), "layers", counted(len(plan["replicas"]), "replica")),
+        tile("Requests at once", str(slots), "layers", f"slots of {counted(len(serving), 'replica')}"),
         tile("All requests get", together, "chat-dots", all_together),
     ]
 
@@ -153,13 +157,14 @@ def workload_rows(cluster: Json) -> list[tuple[str, str]]:
     return [
         ("Prompt", f"{workload['input_tokens']:,} tokens"),
         ("Answer", f"{workload['output_tokens']:,} tokens"),
-        ("A request every", seconds_text(workload["arrival_seconds"])),
+        ("A request every", f"{seconds_text(workload['arrival_seconds'])}{arrivals_text(workload)}"),
         ("Burst", f"{workload['requests']:,} requests"),
         ("Context of a slot", f"{workload['context_tokens']:,} tokens"),
         ("Floor", rate_text(policy["min_tokens_per_second"])),
         ("Most slots", f"{policy['max_slots']} in a replica"),
         ("Runtime", f"{policy['runtime']}, {policy['topology']}: {TOPOLOGIES[policy['topology']]}"),
         ("Mixed replicas", "allowed" if policy["allow_mixed"] else "not allowed"),
+        ("Hand-over", "counted" if counts_handover(cluster) else "taken as free, as in the paper"),
     ]
 
 
@@ -173,6 +178,10 @@ def fleet_rows(cluster: Json) -> list[tuple[str, str]]:
     shown = ", ".join(names[:NAMED_DEVICES])
     more = f" and {counted(len(names) - NAMED_DEVICES, 'other')}" if len(names) > NAMED_DEVICES else ""
     return [("Model", cluster["model"]["name"]), ("Devices", f"{len(names)}: {shown}{more}")]
+
+
+def arrivals_text(workload: Json) -> str:
+    return ", at random" if workload.get("arrivals") == "poisson" else ""
 
 
 def run_summary(run_plan: Json | None) -> Json:
@@ -201,6 +210,7 @@ def plan_page(plan: Json, cluster: Json, *, is_simulated: bool = True) -> Json:
         "utilisation": utilisation_rows(plan),
         "memory": memory_rows(plan, cluster),
         "inputs": input_rows(cluster),
+        "meanings": meanings(plan, cluster),
         "note": cluster.get("note", ""),
     }
 

@@ -136,6 +136,19 @@ def test_the_page_of_a_plan_says_what_binds(
         assert stage["device"] in text
 
 
+def test_the_page_of_a_plan_explains_its_words(
+    page: Client, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    small_cluster["policy"] |= {"handover": False, "allow_mixed": False}
+    run = finished_run(small_cluster, operator)
+    text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    assert "What these words mean" in text
+    assert "Only reads prompts." in text
+    assert "Taken as free by this plan" in text
+    assert "taken as free, as in the paper" in text
+    assert "Mixed replica<" not in text
+
+
 def test_a_running_search_shows_the_best_so_far(
     page: Client, operator: User, small_cluster: dict[str, Any]
 ) -> None:
@@ -192,7 +205,8 @@ def test_a_plan_comes_back_in_with_its_cluster(
     imported = PlanRun.objects.first()
     assert imported is not None and imported.pk != run.pk
     assert imported.plan == run.plan
-    assert page.get(reverse("planner:run", args=[imported.pk])).status_code == 200
+    assert "are those of the file" in page.get(reverse("planner:run", args=[imported.pk])).content.decode()
+    assert "are those of the file" not in page.get(reverse("planner:run", args=[run.pk])).content.decode()
 
 
 def test_a_wrong_file_lists_every_problem(page: Client, small_cluster: dict[str, Any]) -> None:
