@@ -108,12 +108,16 @@ def explain(log: str) -> str:
     lines = [line for line in log.splitlines() if line.strip()]
     if not lines:
         return (
-            "it ended without a word. It may have been killed for lack of memory: see the host's system log."
+            "it ended without a word. It may have been killed for lack of memory, which the host's system log "
+            "tells, or its last lines were lost as it ended."
         )
     last = "it ended. Its last words: " + " / ".join(lines[-LAST_LINES:])
     if COMPLAINT.search("\n".join(lines[-LAST_LINES:])):
         return last
-    return f"{last}. None is a complaint, so it was probably killed for lack of memory: see the host's system log."
+    return (
+        f"{last}. None is a complaint, so it was probably killed for lack of memory, which the host's system log "
+        "tells, or its last lines were lost as it ended."
+    )
 
 
 def load_deadline_seconds(file_bytes: int, sent_bytes: int, slowest_bytes_per_second: float) -> float:

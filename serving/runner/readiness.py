@@ -20,6 +20,7 @@ from serving.runner.fleet import Fleet, Loaded, check_key, load_key, run_in_data
 from serving.runner.replica import Unit, ended, is_running
 
 LOOK_SECONDS = 0.5
+LOG_LOOKS = 10
 STILL_MOVING_SECONDS = 60.0
 PROBE_SECONDS = 60.0
 
@@ -150,11 +151,7 @@ async def check_plan_in_force(fleet: Fleet, unit: Unit) -> None:
     """Every device of the plan holds weights and cache, and every slot is as long as planned."""
     key = check_key(unit.replica)
     fleet.progress.start_step(key)
-    assert unit.commands is not None, "started"
-    log = await observe.placement_lines(
-        fleet.connection(unit.devices[unit.master_name]), f"{unit.master.run_folder}/{LOG_FILE}"
-    )
-    missing = loadlog.missing_devices(log, unit.commands.expected)
+    log, missing = await read_placement(fleet, unit)
     if missing:
         raise JobFailed(
             f"{unit.replica.label}: the master did not place anything on {', '.join(missing)}, so the plan is not in "
@@ -182,6 +179,19 @@ async def note_measured(unit: Unit, buffers: dict[str, loadlog.Buffers]) -> None
         }
         process.measured = {"buffers": own}
         await run_in_database(process.save, update_fields=["measured"])
+
+
+async def read_placement(fleet: Fleet, unit: Unit) -> tuple[str, list[str]]:
+    """The lines about buffers, and the devices that they lack; the log is written by a thread that may lag behind."""
+    assert unit.commands is not None, "started"
+    connection = fleet.connection(unit.devices[unit.master_name])
+    for _ in range(LOG_LOOKS):
+        log = await observe.placement_lines(connection, f"{unit.master.run_folder}/{LOG_FILE}")
+        missing = loadlog.missing_devices(log, unit.commands.expected)
+        if not missing:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+    return log, missing
 
 
 async def check_slots(unit: Unit, slots: list[dict[str, Any]]) -> None:

@@ -33,6 +33,7 @@ from serving.runner.fleet import (
 )
 from serving.runner.replica import Unit
 
+MOST_STARTS = 3  # of a llama-server that ends at once and does not say why
 EXPECTED_FAILURES = (RemoteError, UpstreamError, BadLaunch, StartRefused, JobFailed)
 
 
@@ -149,7 +150,7 @@ async def start_replica(fleet: Fleet, unit: Unit) -> None:
 
 async def load_master(fleet: Fleet, unit: Unit) -> None:
     """Start the master and wait for its weights; again when it ended at once and its log was lost with it."""
-    for last_try in (False, False, True):
+    for tries in range(1, MOST_STARTS + 1):
         try:
             await start_process(fleet, unit, unit.master_name)
             await run_in_database(states.set_replica, unit.replica, Replica.States.LOADING)
@@ -157,8 +158,10 @@ async def load_master(fleet: Fleet, unit: Unit) -> None:
                 await readiness.wait_until_loaded(fleet, unit)
             return
         except units.EndedWithoutCause as error:
-            if last_try:
-                raise
+            if tries == MOST_STARTS:
+                raise JobFailed(
+                    f"{error} It was started {MOST_STARTS} times, each time with this end."
+                ) from error
             fleet.progress.log(f"{error} It is started again.")
 
 

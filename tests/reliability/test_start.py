@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from inventory.models import Device
+from jobs.models import JobLine, JobStep
 from serving.models import Deployment, ManagedProcess
 from serving.processes import observe
 from tests.reliability.conftest import all_alive
@@ -114,6 +115,10 @@ def test_server_that_ends_without_a_word_is_started_again_but_not_for_ever(
     assert deployment.state == state, deployment.state_reason
     assert len(Path(f"{program}.starts").read_text().splitlines()) == 3
     assert ("without a word" in deployment.state_reason) == (state == "failed")
+    assert ("It was started 3 times" in deployment.state_reason) == (state == "failed")
+    said = JobLine.objects.filter(text__endswith="It is started again.")
+    assert said.count() == 2, "each try is told in the log of the roll-out"
+    assert not JobStep.objects.filter(state=JobStep.States.RUNNING).exists()
 
 
 def test_another_build_on_one_device_is_refused_with_both_versions(laboratory: Laboratory) -> None:
