@@ -35,5 +35,6 @@ urlpatterns = [
     path("playground/compare/", playground.compare, name="compare"),
     path("playground/ask/", playground.ask, name="ask"),
     path("playground/keep/", playground.keep, name="keep"),
+    path("playground/<int:conversation_id>/export/", playground.export, name="export"),
     path("playground/<int:conversation_id>/forget/", playground.forget, name="forget"),
 ]

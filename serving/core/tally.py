@@ -39,22 +39,36 @@ class Look:
         return max((self.first_token_seconds or 0.0) - sum(seconds or 0.0 for seconds in known), 0.0)
 
 
-@dataclass
 class Spread:
-    """A histogram of positive numbers with bins that grow with the number; its ends are exact."""
+    """A histogram of positive numbers with bins that grow with the number; its ends are exact.
 
-    bins: Counter[int] = field(default_factory=Counter)
-    least: float = math.inf
-    most: float = 0.0
+    What was read from a text is taken apart only when somebody asks: most pages draw one spread of the four in a tally.
+    """
+
+    def __init__(self, text: str = "", least: float = math.inf, most: float = 0.0) -> None:
+        self._bins: Counter[int] = Counter()
+        self._texts = [text] if text else []
+        self.least, self.most = least, most
+
+    @property
+    def bins(self) -> Counter[int]:
+        """Number of a bin -> how many values lie in it."""
+        if self._texts:
+            numbers = list(map(int, " ".join(self._texts).split()))
+            self._texts = []
+            for number, count in zip(numbers[::2], numbers[1::2], strict=True):
+                self._bins[number] += count
+        return self._bins
 
     def add(self, value: float | None) -> None:
         if value is None:
             return
-        self.bins[round(math.log(max(value, LEAST)) / BIN)] += 1
+        self._bins[round(math.log(max(value, LEAST)) / BIN)] += 1
         self.least, self.most = min(self.least, value), max(self.most, value)
 
     def merge(self, other: Spread) -> None:
-        self.bins.update(other.bins)
+        self._bins.update(other._bins)
+        self._texts += other._texts
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
 
     @property
@@ -74,16 +88,22 @@ class Spread:
                 return min(max(math.exp(number * BIN), self.least), self.most)
         raise AssertionError("the ranks of a spread are those of its bins")
 
-    def to_dict(self) -> dict[str, Any]:
-        bins = {str(number): count for number, count in self.bins.items()}
-        return {"bins": bins, "least": self.least, "most": self.most} if bins else {}
+    def to_list(self) -> list[Any]:
+        """Bins as a text of numbers and counts, and both ends; empty of nothing."""
+        if not self.bins:
+            return []
+        return [" ".join(f"{number} {count}" for number, count in self.bins.items()), self.least, self.most]
 
     @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Spread:
-        if not value:
-            return cls()
-        bins = Counter({int(number): count for number, count in value["bins"].items()})
-        return cls(bins, value["least"], value["most"])
+    def from_list(cls, value: list[Any]) -> Spread:
+        return cls(*value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spread) and (self.bins, self.least, self.most) == (
+            other.bins,
+            other.least,
+            other.most,
+        )
 
 
 @dataclass
@@ -130,12 +150,12 @@ class Tally:
         self.first_step_seconds += look.first_step_seconds
 
     def merge(self, other: Tally) -> None:
-        for known in fields(self):
-            own = getattr(self, known.name)
+        for name, theirs in vars(other).items():
+            own = getattr(self, name)
             if isinstance(own, Spread):
-                own.merge(getattr(other, known.name))
+                own.merge(theirs)
             else:
-                setattr(self, known.name, own + getattr(other, known.name))
+                setattr(self, name, own + theirs)
 
     def mean_seconds(self, phase: str) -> float | None:
         """Mean of a phase, such as `queued_seconds`, over the requests that reached their first token."""
@@ -145,14 +165,14 @@ class Tally:
     def to_dict(self) -> dict[str, Any]:
         values = {known.name: getattr(self, known.name) for known in fields(self)}
         return {
-            name: value.to_dict() if isinstance(value, Spread) else value for name, value in values.items()
+            name: value.to_list() if isinstance(value, Spread) else value for name, value in values.items()
         }
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Tally:
         whole = cls()
         for name, part in value.items():
-            setattr(whole, name, Spread.from_dict(part) if isinstance(part, dict) else part)
+            setattr(whole, name, Spread.from_list(part) if isinstance(part, list) else part)
         return whole
 
 

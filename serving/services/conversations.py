@@ -7,6 +7,7 @@ from typing import Any
 
 from accounts.core.asked_number import asked_number
 from accounts.models import User
+from inventory.core.quantities import rate_text, seconds_text
 from serving.models import Conversation
 from serving.services.playground import BadQuestion, read_messages
 
@@ -14,6 +15,7 @@ MAX_KEPT = 100
 MAX_CHARACTERS = 1_000_000
 TITLE_CHARACTERS = 60
 MAX_FACT_CHARACTERS = 200
+SPEAKERS = {"system": "System prompt", "user": "You", "assistant": "Model"}
 FACTS = (
     "request_id",
     "waited_seconds",
@@ -77,6 +79,44 @@ def title_of(messages: list[dict[str, Any]]) -> str:
     first: str = next((message["content"] for message in messages if message["role"] == "user"), "Chat")
     line = " ".join(first.split())
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1] + "…"
+
+
+def as_json(chat: Conversation) -> dict[str, Any]:
+    return {
+        "title": chat.title,
+        "saved_at": chat.updated_at.isoformat(),
+        "messages": json.loads(chat.messages),
+    }
+
+
+def as_markdown(chat: Conversation) -> str:
+    """What was said, with a heading for each turn and the figures under each answer."""
+    parts = [f"# {chat.title}"]
+    for message in json.loads(chat.messages):
+        parts.append(f"## {SPEAKERS[message['role']]}\n\n{message['content']}")
+        if figures := figures_text(message.get("facts") or {}):
+            parts.append(f"*{figures}*")
+    return "\n\n".join(parts) + "\n"
+
+
+def figures_text(facts: dict[str, Any]) -> str:
+    ways = list(
+        dict.fromkeys(facts[name] for name in ("prefill_replica", "decode_replica") if facts.get(name))
+    )
+    said = [
+        *(
+            [f"first token after {seconds_text(facts['ttft_seconds'])}"]
+            if is_number(facts, "ttft_seconds")
+            else []
+        ),
+        *([rate_text(facts["tokens_per_second"])] if is_number(facts, "tokens_per_second") else []),
+        *([" → ".join(ways)] if ways else []),
+    ]
+    return ", ".join(said)
+
+
+def is_number(facts: dict[str, Any], name: str) -> bool:
+    return isinstance(facts.get(name), int | float)
 
 
 def forget(user: User, conversation_id: int) -> None:

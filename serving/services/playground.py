@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -22,6 +22,7 @@ TIMING_HEADER = {"X-E2LLM-Timing": "1"}
 ROLES = frozenset({"system", "user", "assistant"})
 MAX_MESSAGES = 400
 MAX_ANSWER_TOKENS = 32_768
+MAX_SEED = 2**53 - 1  # the largest whole number of a script
 DEADLINES = upstream.Deadlines(first_token_seconds=900.0, inter_token_seconds=120.0, total_seconds=7200.0)
 GONE = (404, 503)
 NOT_ANSWERING = {
@@ -30,6 +31,10 @@ NOT_ANSWERING = {
     Deployment.States.STOPPED: "was stopped. Deploy it again on its page, or reload this one for other models.",
     Deployment.States.FAILED: "failed and does not answer. Its page says why.",
 }
+
+
+Number = TypeVar("Number", int, float)
+Fallback = TypeVar("Fallback", int, float, None)
 
 
 class BadQuestion(Exception):
@@ -42,14 +47,20 @@ class Question:
     messages: list[dict[str, str]]
     temperature: float
     max_tokens: int
+    top_p: float | None = None
+    seed: int | None = None
     replica: int | None = None  # the one that has to answer, for comparing; None leaves it to the gateway
 
     def body(self) -> dict[str, Any]:
+        """What the gateway is asked; an answer at the end is one that was cut and goes on."""
+        given = {"top_p": self.top_p, "seed": self.seed}
         return {
             "model": self.model,
             "messages": self.messages,
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
+            **{name: value for name, value in given.items() if value is not None},
+            **({"continue_final_message": True} if self.messages[-1]["role"] == "assistant" else {}),
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -59,19 +70,39 @@ def read_question(content: bytes) -> Question:
     """The question in a request's body; BadQuestion names what is wrong with it."""
     try:
         given = json.loads(content)
-        messages = read_messages(given["messages"])
-        temperature, max_tokens = float(given.get("temperature", 0.8)), int(given.get("max_tokens", 512))
-        model = str(given["model"])
-        replica = asked_number(str(given.get("replica") or "")) or None
-    except (ValueError, KeyError, TypeError) as error:
+        question = Question(
+            model=str(given["model"]),
+            messages=read_messages(given["messages"]),
+            temperature=read_number(given, "temperature", float, 0.8),
+            max_tokens=read_number(given, "max_tokens", int, 512),
+            top_p=read_number(given, "top_p", float, None),
+            seed=read_number(given, "seed", int, None),
+            replica=asked_number(str(given.get("replica") or "")) or None,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BadQuestion(f"The question could not be read: {error!r}. Reload the page.") from None
-    if not messages:
+    refuse_bad(question)
+    return question
+
+
+def read_number(
+    given: dict[str, Any], name: str, kind: Callable[[Any], Number], otherwise: Fallback
+) -> Number | Fallback:
+    """A field as a number; what the page leaves empty is what is taken otherwise."""
+    return otherwise if given.get(name) is None else kind(given[name])
+
+
+def refuse_bad(question: Question) -> None:
+    if not question.messages:
         raise BadQuestion("Write a message first.")
-    if not math.isfinite(temperature) or not 0 <= temperature <= 2:
+    if not math.isfinite(question.temperature) or not 0 <= question.temperature <= 2:
         raise BadQuestion("The temperature must lie between 0 and 2.")
-    if not 1 <= max_tokens <= MAX_ANSWER_TOKENS:
+    if not 1 <= question.max_tokens <= MAX_ANSWER_TOKENS:
         raise BadQuestion(f"The answer may have 1 to {MAX_ANSWER_TOKENS} tokens.")
-    return Question(model, messages, temperature, max_tokens, replica)
+    if question.top_p is not None and not 0 <= question.top_p <= 1:
+        raise BadQuestion("Top p must lie between 0 and 1.")
+    if question.seed is not None and abs(question.seed) > MAX_SEED:
+        raise BadQuestion(f"The seed must lie between -{MAX_SEED} and {MAX_SEED}.")
 
 
 def read_messages(given: Any) -> list[dict[str, str]]:

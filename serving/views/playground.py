@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.core.asked_number import asked_number
@@ -28,6 +28,7 @@ def index(request: HttpRequest) -> HttpResponse:
     context = {
         "models": models,
         "resting": None if models else playground.resting(),
+        "replicas": playground.answering_replicas() if person(request).is_operator else [],
         "endpoint": f"{settings.GATEWAY_URL}/v1",
         "code_kinds": CODE_KINDS,
         "conversations": conversations.of(person(request)),
@@ -80,6 +81,20 @@ def keep(request: HttpRequest) -> JsonResponse:
     except BadQuestion as error:
         return refusal(400, str(error))
     return JsonResponse({"id": kept.pk, "title": kept.title})
+
+
+@require_GET
+def export(request: HttpRequest, conversation_id: int) -> HttpResponse:
+    """A chat of one's own as a Markdown file, or as JSON with ?as=json."""
+    chat = get_object_or_404(person(request).conversations, pk=conversation_id)
+    if request.GET.get("as") == "json":
+        answer: HttpResponse = JsonResponse(conversations.as_json(chat), json_dumps_params={"indent": 1})
+        kind = "json"
+    else:
+        answer = HttpResponse(conversations.as_markdown(chat), content_type="text/markdown; charset=utf-8")
+        kind = "md"
+    answer["Content-Disposition"] = f'attachment; filename="chat-{chat.pk}.{kind}"'
+    return answer
 
 
 @require_POST

@@ -2,6 +2,7 @@
 import { announce } from "./live.js";
 import { ask } from "./playground-stream.js";
 import { showFacts, showMarkdown } from "./playground-render.js";
+import { lockModel, questionOf } from "./playground-settings.js";
 import { duration } from "./time.js";
 
 const root = document.querySelector("#compare");
@@ -19,24 +20,12 @@ function add(side, role, text) {
   return element;
 }
 
-function question(side) {
-  const setting = (name) => side.element.querySelector(`[name="${name}"]`).value;
-  const system = setting("system").trim();
-  return {
-    model: setting("model"),
-    replica: Number(side.element.querySelector("[name=replica]")?.value) || null,
-    temperature: Number(setting("temperature")),
-    max_tokens: Number(setting("max_tokens")),
-    messages: [...(system ? [{ role: "system", content: system }] : []), ...side.messages],
-  };
-}
-
 async function answer(side, signal) {
   const element = add(side, "assistant", "");
   const text = element.querySelector("[data-text]");
   let content = "";
   element.classList.add("is-streaming");
-  const { facts, fault } = await ask(root.dataset.path, question(side), {
+  const { facts, fault } = await ask(root.dataset.path, questionOf(side.element, side.messages), {
     signal,
     token(piece) { content += piece; showMarkdown(text, content); },
   });
@@ -73,14 +62,13 @@ form.addEventListener("submit", async (event) => {
   announce(answered.includes(false) ? "Not both have answered." : "Both answers are complete.");
   input.focus({ preventScroll: true });
 });
-// A replica serves one model, so that there is nothing left to choose.
-function lockModels() {
-  for (const { element } of sides) element.querySelector("[name=model]").disabled = Boolean(element.querySelector("[name=replica]")?.value);
+for (const { element } of sides) {
+  element.addEventListener("change", () => lockModel(element));
+  lockModel(element);
 }
-root.addEventListener("change", lockModels);
-lockModels();
 setRunning(null);
 input.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
 });
+root.addEventListener("keydown", (event) => { if (event.key === "Escape") running?.abort(); });
 form.querySelector("[data-stop]").addEventListener("click", () => running?.abort());

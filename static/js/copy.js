@@ -1,7 +1,7 @@
 // <button data-copy="#selector"> copies that element's text; <button data-copy-text="..."> copies the text itself.
 import { announce } from "./live.js";
 
-async function copy(text) {
+export async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = Object.assign(document.createElement("textarea"), { value: text }); // plain-http pages have no clipboard API
   document.body.append(area);

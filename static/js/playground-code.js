@@ -1,11 +1,13 @@
 // The same question as code, for the three usual ways to ask: up to the last message of the person, or an example.
 const EXAMPLE = { role: "user", content: "Say hello in one sentence." };
 const quote = (value) => JSON.stringify(value);
+const PARAMETERS = ["temperature", "top_p", "seed", "max_tokens"];
 
 function body(question) {
   const asked = question.messages.slice(0, question.messages.findLastIndex(({ role }) => role === "user") + 1);
   const messages = asked.length ? asked : [...question.messages.filter(({ role }) => role === "system"), EXAMPLE];
-  return { model: question.model, messages, temperature: question.temperature, max_tokens: question.max_tokens };
+  const set = PARAMETERS.filter((name) => question[name] !== null).map((name) => [name, question[name]]);
+  return { model: question.model, messages, ...Object.fromEntries(set) };
 }
 
 function curl(endpoint, question) {
@@ -14,9 +16,10 @@ function curl(endpoint, question) {
 }
 
 function python(endpoint, question) {
-  const { model, messages, temperature, max_tokens } = body(question);
+  const { model, messages, ...parameters } = body(question);
+  const set = Object.entries(parameters).map(([name, value]) => `    ${name}=${value},\n`).join("");
   const listed = messages.map((message) => `        {"role": ${quote(message.role)}, "content": ${quote(message.content)}},`).join("\n");
-  return `import os\n\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${quote(endpoint)}, api_key=os.environ["E2LLM_API_KEY"])\nstream = client.chat.completions.create(\n    model=${quote(model)},\n    messages=[\n${listed}\n    ],\n    temperature=${temperature},\n    max_tokens=${max_tokens},\n    stream=True,\n)\nfor chunk in stream:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)\n`;
+  return `import os\n\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${quote(endpoint)}, api_key=os.environ["E2LLM_API_KEY"])\nstream = client.chat.completions.create(\n    model=${quote(model)},\n    messages=[\n${listed}\n    ],\n${set}    stream=True,\n)\nfor chunk in stream:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)\n`;
 }
 
 function javascript(endpoint, question) {

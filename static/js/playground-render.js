@@ -16,9 +16,20 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   if (node.tagName === "INPUT" && node.getAttribute("type") !== "checkbox") node.remove();
 });
 
+function copyButton(text) {
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "btn btn-bare btn-sm code-copy" });
+  button.dataset.copyText = text;
+  button.append(Object.assign(document.createElement("span"), { textContent: "Copy" }));
+  button.firstChild.dataset.copyLabel = "";
+  return button;
+}
+
 export function showMarkdown(element, text) {
   element.innerHTML = DOMPurify.sanitize(marked.parse(text, { gfm: true, breaks: true, async: false }), ALLOWED);
-  element.querySelectorAll("pre").forEach((pre) => pre.setAttribute("tabindex", "0"));
+  element.querySelectorAll("pre").forEach((pre) => {
+    pre.setAttribute("tabindex", "0");
+    pre.append(copyButton(pre.textContent));
+  });
 }
 
 const ENDS = { length: "at the most tokens allowed", stopped: "stopped by you", cut: "cut off", silent: "the model had nothing to say" };

@@ -1,9 +1,12 @@
 // The chat: one list of messages, drawn from scratch where it changes; an answer streams into the last bubble.
+import { copy } from "./copy.js";
 import { announce } from "./live.js";
-import { ask, keep } from "./playground-stream.js";
-import { showCode } from "./playground-code.js";
 import { bubbleOf } from "./playground-bubble.js";
+import { showCode } from "./playground-code.js";
+import { keepChat } from "./playground-keep.js";
 import { showMarkdown } from "./playground-render.js";
+import { lockModel, questionOf, withoutSystem } from "./playground-settings.js";
+import { ask } from "./playground-stream.js";
 
 const root = document.querySelector("#playground");
 const log = root.querySelector("[data-log]");
@@ -11,22 +14,17 @@ const empty = root.querySelector("[data-empty]");
 const form = root.querySelector("[data-composer]");
 const input = form.querySelector("textarea");
 const notice = root.querySelector("[data-notice]");
+const editNote = root.querySelector("[data-editing]");
 const bubble = root.querySelector("template[data-bubble]");
 const part = (name) => form.querySelector(`[data-${name}]`);
-const setting = (name) => root.querySelector(`[name="${name}"]`).value;
-let messages = JSON.parse(document.querySelector("#messages-kept").textContent);
+let messages = withoutSystem(root, JSON.parse(document.querySelector("#messages-kept").textContent));
 let chat = Number(root.dataset.chat) || null;
 let running = null;
+let editing = null;
 
 function question(upTo = messages.length) {
-  const system = setting("system").trim();
   const history = messages.slice(0, upTo).filter((message) => message.content).map(({ role, content }) => ({ role, content }));
-  return {
-    model: setting("model"),
-    temperature: Number(setting("temperature")),
-    max_tokens: Number(setting("max_tokens")),
-    messages: [...(system ? [{ role: "system", content: system }] : []), ...history],
-  };
+  return questionOf(root, history);
 }
 
 function drawAll() {
@@ -45,26 +43,29 @@ function setRunning(controller) {
   root.toggleAttribute("aria-busy", controller !== null);
 }
 
+function setEditing(index) {
+  editing = index;
+  editNote.hidden = index === null;
+  log.querySelectorAll(".bubble").forEach((element) => element.classList.toggle("is-replaced", index !== null && Number(element.dataset.index) >= index));
+  input.value = index === null ? "" : messages[index].content;
+  input.focus();
+}
+
 function say(text, tone = "danger") {
   notice.hidden = !text;
   notice.className = `notice notice-${tone} chat-notice`;
   notice.querySelector("[data-text]").textContent = text;
 }
 
-// Asked to continue, some builds of llama.cpp send the beginning once more.
-function joined(before, received) {
-  if (before.startsWith(received)) return before;
-  return received.startsWith(before) ? received : before + received;
-}
-
 // Streams the answer into the message; how it ended, and what was received of it.
 async function answer(message) {
-  const asked = question(messages.indexOf(message) + (message.content ? 1 : 0));
+  const index = messages.indexOf(message);
+  const asked = question(index + (message.content ? 1 : 0));
   const controller = new AbortController();
   message.fault = "";
   setRunning(controller);
   drawAll();
-  const element = log.querySelector(`[data-index="${messages.indexOf(message)}"]`);
+  const element = log.querySelector(`[data-index="${index}"]`);
   element.classList.add("is-streaming");
   const before = message.content;
   let received = "";
@@ -77,7 +78,7 @@ async function answer(message) {
   };
   const outcome = await ask(root.dataset.path, asked, {
     signal: controller.signal,
-    token(text) { received += text; message.content = joined(before, received); frame ||= requestAnimationFrame(show); },
+    token(text) { received += text; message.content = before + received; frame ||= requestAnimationFrame(show); },
   });
   cancelAnimationFrame(frame);
   setRunning(null);
@@ -98,20 +99,10 @@ async function attempt(change, typed = "") {
     say(fault || "Stopped by you before the first token.", isStopped ? "info" : "danger");
   } else {
     announce(fault || (isStopped ? "Stopped by you." : "The answer is complete."));
-    keepChat();
+    keepChat(root, chat, messages).then((kept) => { chat = kept; });
   }
   drawAll();
   input.focus({ preventScroll: true });
-}
-
-async function keepChat() {
-  const kept = await keep(root.dataset.keep, { id: chat, messages: messages.filter((message) => message.content).map(({ role, content, facts }) => ({ role, content, facts })) });
-  if (!kept || kept.id === chat) return;
-  chat = kept.id;
-  history.replaceState(null, "", `?chat=${chat}`);
-  const entry = document.createElement("li");
-  entry.append(Object.assign(document.createElement("a"), { href: `?chat=${chat}`, textContent: kept.title }));
-  root.querySelector("[data-chats]").prepend(entry);
 }
 
 const emptyAnswer = () => ({ role: "assistant", content: "" });
@@ -119,20 +110,26 @@ const emptyAnswer = () => ({ role: "assistant", content: "" });
 const deeds = {
   regenerate(index) { attempt(() => messages.splice(index, messages.length, emptyAnswer())); },
   continue(index) { attempt(() => messages.splice(index + 1)); },
-  edit(index) { input.value = messages[index].content; messages.length = index; drawAll(); input.focus(); },
-  async copy(index) { await navigator.clipboard.writeText(messages[index].content); announce("Copied."); },
+  edit: setEditing,
+  async copy(index) { await copy(messages[index].content); announce("Copied."); },
 };
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const content = input.value.trim();
   if (!content || running) return;
-  input.value = "";
+  const from = editing ?? messages.length;
+  setEditing(null);
   form.closest(".chat").scrollIntoView({ block: "nearest" });
-  attempt(() => messages.push({ role: "user", content }, emptyAnswer()), content);
+  attempt(() => messages.splice(from, messages.length, { role: "user", content }, emptyAnswer()), content);
 });
 input.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
+});
+root.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  if (running) running.abort();
+  else if (editing !== null) setEditing(null);
 });
 part("stop").addEventListener("click", () => running?.abort());
 root.addEventListener("click", (event) => {
@@ -140,8 +137,10 @@ root.addEventListener("click", (event) => {
   if (tool && !running) deeds[tool.dataset.do](Number(tool.closest("[data-index]").dataset.index));
   const prompt = event.target.closest("[data-prompt]");
   if (prompt && !running) { input.value = prompt.textContent.trim(); form.requestSubmit(); }
-  if (event.target.closest("[data-new]") && !running) { messages = []; chat = null; say(""); history.replaceState(null, "", location.pathname); drawAll(); input.focus(); }
+  if (event.target.closest("[data-cancel-edit]")) setEditing(null);
+  if (event.target.closest("[data-new]") && !running) { messages = []; chat = null; say(""); history.replaceState(null, "", location.pathname); setEditing(null); drawAll(); }
 });
-root.addEventListener("change", () => showCode(root, root.dataset.endpoint, question()));
+root.addEventListener("change", () => { lockModel(root); showCode(root, root.dataset.endpoint, question()); });
+lockModel(root);
 drawAll();
 setRunning(null);
