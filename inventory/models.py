@@ -281,6 +281,11 @@ class Profile(models.Model):
             return ""
         return f"noisy: {percent_text(self.residual)} off the fit; measure again when the machine is quiet"
 
+    @property
+    def memory_overhead_bytes(self) -> int:
+        """What a deployment was seen to take beyond the prediction; plans keep it free."""
+        return int(self.made_under["memory"]["overhead_bytes"]) if "memory" in self.made_under else 0
+
     def tables_at(self, context_tokens: float) -> dict[str, Any]:
         """The two tables of a cluster file, with decode steps at caches of `context_tokens`."""
         shape = ModelShape.from_dict(self.model.shape)

@@ -57,7 +57,7 @@ def cluster_of(
     entries = [
         device_entry(
             device,
-            memory[device.pk],
+            less_overhead(memory[device.pk], profiles[device.pk]),
             profiles[device.pk].tables_at(depth),
             shape,
             has_file=device in holders,
@@ -215,6 +215,11 @@ def device_entry(
         "can_be_master": has_file and bool(device.llama.get("server_path")),
         **tables,
     }
+
+
+def less_overhead(memory: tuple[int, int], profile: Profile) -> tuple[int, int]:
+    """The main pool without what a deployment was seen to take there beyond its prediction."""
+    return max(memory[0] - profile.memory_overhead_bytes, 0), memory[1]
 
 
 def hardware_text(device: Device) -> str:

@@ -35,7 +35,7 @@ def shares_memory(card: Accelerator, listing: str) -> bool:
 
 def is_unified(hardware: dict[str, Any], gpu: dict[str, Any]) -> bool:
     """Whether this GPU of a probed machine shares memory with the CPU; older probes said it of the machine."""
-    return bool(gpu["shares_memory"] if "shares_memory" in gpu else hardware["is_unified"])
+    return bool(gpu["shares_memory"] if "shares_memory" in gpu else hardware.get("is_unified"))
 
 
 def same_card(gpu: dict[str, Any], cards: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

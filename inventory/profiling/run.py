@@ -92,14 +92,27 @@ def profile(
 def save(device: Device, model: LanguageModel, timings: list[Timing]) -> Profile:
     """Fit and store a new version; the one before stays as history."""
     fitted = fit(timings, ModelShape.from_dict(model.shape).head_blocks)
-    made_under = conditions(device) | {"noisy": list(fitted.noisy)}
+    made_under = conditions(device) | {"noisy": list(fitted.noisy)} | _memory_before(device, model)
     samples = [timing.to_dict() for timing in timings]
     return _store(device, model, fitted.tables, samples, fitted.residual, made_under)
 
 
-def recalibrate(made: Profile, factors: dict[str, float], source: dict[str, Any]) -> Profile:
-    """A new version with the seconds of each phase multiplied; it keeps the timings, `source` says why it differs."""
+def _memory_before(device: Device, model: LanguageModel) -> dict[str, Any]:
+    """What a deployment has shown of the device's memory, which new timings say nothing about."""
+    before = Profile.objects.current().filter(device=device, model=model).first()
+    return {"memory": before.made_under["memory"]} if before and "memory" in before.made_under else {}
+
+
+def recalibrate(
+    made: Profile, factors: dict[str, float], source: dict[str, Any], memory: dict[str, Any] | None = None
+) -> Profile:
+    """A new version with the seconds of each phase multiplied; it keeps the timings, `source` says why it differs.
+
+    `memory` is what the device took beside what was predicted; without it the version before counts on.
+    """
     made_under = made.made_under | {"recalibrated": source | {"from_version": made.version}}
+    if memory is not None:
+        made_under |= {"memory": memory | {"deployment": source["deployment"]}}
     new = _store(
         made.device, made.model, scaled(made.tables, factors), made.samples, made.residual, made_under
     )

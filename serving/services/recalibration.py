@@ -24,6 +24,7 @@ from serving import from_inventory
 from serving.core.calibration import ENOUGH_REQUESTS, Adjustment, Observation, adjustment, together
 from serving.models import Deployment, Replica, RequestSample
 from serving.services import traffic
+from serving.services.memory_beside import TakenMemory, taken_memory
 
 DOUBLE = 2.0
 
@@ -69,21 +70,36 @@ def compare(deployment: Deployment) -> list[Compared]:
     return rows
 
 
+def compare_memory(deployment: Deployment) -> list[TakenMemory]:
+    """Every device with what it took and what its plan counted; empty where a profile is gone."""
+    try:
+        return taken_memory(deployment, profiles_of(deployment))
+    except CannotRecalibrate:
+        return []
+
+
 def recalibrate(deployment: Deployment, user: User | None) -> list[Profile]:
     """New versions of the profiles that were wrong; devices of one replica cannot be told apart and share a factor."""
-    factors: dict[str, dict[str, Adjustment]] = defaultdict(dict)
-    for row in compare(deployment):
-        if row.found.is_needed:
-            for name in row.devices:
-                factors[name][row.phase] = row.found
-    if not factors:
-        raise CannotRecalibrate("What was measured is what the profiles say: nothing was changed.")
     profiles = profiles_of(deployment)
+    memory = {row.device: row for row in taken_memory(deployment, profiles) if row.is_needed}
+    factors: dict[str, dict[str, Adjustment]] = defaultdict(dict)
+    try:
+        for row in compare(deployment):
+            if row.found.is_needed:
+                for name in row.devices:
+                    factors[name][row.phase] = row.found
+    except CannotRecalibrate:
+        if not memory:
+            raise
+    if not factors and not memory:
+        raise CannotRecalibrate("What was measured is what the profiles say: nothing was changed.")
     with transaction.atomic():
-        made = [
-            inventory.recalibrate(profiles[name], factors_of(found), source_of(deployment, found))
-            for name, found in factors.items()
-        ]
+        made = []
+        for name in dict.fromkeys([*factors, *memory]):
+            found = factors[name]
+            seen = memory[name].to_dict() if name in memory else None
+            source = source_of(deployment, found)
+            made.append(inventory.recalibrate(profiles[name], factors_of(found), source, seen))
         audit(user, "profiles.recalibrated", deployment, {"profiles": [str(one) for one in made]})
     return made
 

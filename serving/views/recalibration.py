@@ -18,8 +18,9 @@ from serving.views.deployments import person
 @require_GET
 def index(request: HttpRequest, deployment_id: int) -> HttpResponse:
     deployment = get_object_or_404(Deployment.objects.select_related("plan_run", "model"), pk=deployment_id)
-    rows, problem = [], ""
+    rows, memory, problem = [], [], ""
     try:
+        memory = recalibration.compare_memory(deployment)
         rows = recalibration.compare(deployment)
     except (CannotRecalibrate, BadLaunch) as error:
         problem = str(error)
@@ -27,7 +28,8 @@ def index(request: HttpRequest, deployment_id: int) -> HttpResponse:
         "deployment": deployment,
         "rows": rows,
         "problem": problem,
-        "is_needed": any(row.found.is_needed for row in rows),
+        "memory": memory,
+        "is_needed": any(row.found.is_needed for row in rows) or any(row.is_needed for row in memory),
     }
     return render(request, "serving/recalibrate.html", context)
 

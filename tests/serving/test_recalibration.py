@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from inventory.core.model_shape import ModelShape
 from inventory.models import Device, LanguageModel, Profile
 from planner.core.plan import Plan
 from planner.core.problem import Problem
@@ -16,14 +17,16 @@ from planner.core.search import SearchSettings, find_plan
 from planner.core.servers import servers
 from planner.from_inventory import cluster_of
 from serving.core.calibration import Observation, adjustment, together
-from serving.models import Deployment, Replica, RequestSample
+from serving.models import Deployment, ManagedProcess, Replica, RequestSample
 from serving.services import recalibration
+from serving.services.memory_beside import held_bytes
 from serving.services.recalibration import CannotRecalibrate
 from tests.planner_app.conftest import cluster_of as paper_cluster
 from tests.planner_app.conftest import profiled_device, shape
 from tests.planner_app.test_from_inventory import POLICY, WORKLOAD
 
 SLOWER, FASTER = 1.5, 0.8
+GB = 10**9
 
 
 def test_links_are_not_blamed_on_the_devices() -> None:
@@ -112,6 +115,56 @@ def test_without_requests_the_page_says_what_is_missing(deployment: Deployment, 
     serve(deployment, 3)
     page = admin_client.get(f"/deployments/{deployment.pk}/recalibrate/").content.decode()
     assert "3 requests were answered" in page and "Make new profiles" not in page
+
+
+def hold(deployment: Deployment, beyond_bytes: int) -> Profile:
+    """A worker of the first replica holds that much beyond what its plan counted; the profile of its device."""
+    replica = deployment.replicas.get(index=0)
+    stage = deployment.plan["replicas"][0]["stages"][-1]
+    profile = Profile.objects.current().get(device__name=stage["device"])
+    compute = ModelShape.from_dict(deployment.model.shape).compute_bytes()
+    planned = round(stage["gpu_bytes"] + stage["ram_bytes"])
+    buffers = {"model_bytes": 0, "kv_bytes": planned, "compute_bytes": compute + beyond_bytes}
+    ManagedProcess.objects.create(
+        replica=replica,
+        device=profile.device,
+        kind=ManagedProcess.Kinds.WORKER,
+        marker="e2llm-1",
+        measured={"buffers": {"RPC0": buffers}},
+    )
+    return profile
+
+
+def test_memory_beyond_the_prediction_is_kept_free_by_the_next_plan(
+    deployment: Deployment, admin_client: Client
+) -> None:
+    made = hold(deployment, GB)
+    page = admin_client.get(f"/deployments/{deployment.pk}/recalibrate/").content.decode()
+    assert "To be kept free" in page and "1 GB" in page and "Make new profiles" in page
+    admin_client.post(f"/deployments/{deployment.pk}/recalibrate/make/")
+    new = Profile.objects.current().get(device=made.device)
+    assert new.version == 2 and new.tables == made.tables
+    assert new.made_under["memory"]["deployment"] == str(deployment)
+    assert new.memory_overhead_bytes == GB
+    assert f"{deployment} took" in admin_client.get(f"/profiles/{new.pk}/").content.decode()
+    devices = list(Device.objects.filter(profiles__superseded=False))
+    again = {one["name"]: one for one in cluster_of(deployment.model, devices, WORKLOAD, POLICY)["devices"]}
+    before = {one["name"]: one for one in deployment.cluster["devices"]}
+    name = made.device.name
+    assert before[name]["gpu_usable_bytes"] - again[name]["gpu_usable_bytes"] == GB
+    with pytest.raises(CannotRecalibrate):
+        recalibration.recalibrate(deployment, None)
+
+
+def test_a_device_that_took_less_gets_no_more_for_it(deployment: Deployment, admin_client: Client) -> None:
+    hold(deployment, -(10**6))
+    page = admin_client.get(f"/deployments/{deployment.pk}/recalibrate/").content.decode()
+    assert "To be kept free" in page and "Make new profiles" not in page
+
+
+def test_a_mapped_file_counts_as_far_as_the_stage_has_weights() -> None:
+    mapped = {"CPU": {"model_bytes": 90, "kv_bytes": 5, "compute_bytes": 2}}
+    assert held_bytes(mapped, most_weights=30) == 37
 
 
 def test_a_viewer_makes_no_profile(deployment: Deployment, viewer_client: Client) -> None:
