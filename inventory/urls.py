@@ -25,6 +25,7 @@ urlpatterns = [
     path("profiles/", profiles.index, name="profiles"),
     path("profiles/start/", profiles.start, name="profiles_start"),
     path("profiles/<int:profile_id>/", profiles.detail, name="profile"),
+    path("profiles/<int:profile_id>/reuse/", profiles.reuse, name="profile_reuse"),
     path("settings/identities/", identities.index, name="identities"),
     path("settings/identities/<int:identity_id>/remove/", identities.remove, name="identity_remove"),
 ]

@@ -8,21 +8,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from django.db import transaction
-from django.db.models import Max
-from django.utils import timezone
 
 from inventory import library
 from inventory.core.gguf import GgufError
-from inventory.core.hardware import spare_threads
-from inventory.core.model_shape import ModelShape
-from inventory.core.profile import ProfileError, Timing, fit, scaled
+from inventory.core.profile import ProfileError
 from inventory.core.quantities import counted
 from inventory.models import Device, LanguageModel, ModelFile, Profile
 from inventory.profiling.device import Material, time_device
 from inventory.profiling.settings import QUICK, Grid
+from inventory.profiling.versions import save
 from inventory.remote import RemoteError, connect
 from inventory.upstream import UpstreamError
 from jobs.core.errors import JobFailed
@@ -66,95 +60,21 @@ def profile(
     progress: Progress,
     *,
     grid: Grid = QUICK,
-    reuse_same_machine: bool = False,
 ) -> list[Profile]:
-    """New profiles of `model` on `devices`; JobFailed when one of them could not be timed.
-
-    With `reuse_same_machine` devices of one boot id and equal threads are timed once; the others' profiles say so.
-    """
-    chosen, copies = _without_twins(devices) if reuse_same_machine else (list(devices), {})
-    for device in chosen:
+    """New profiles of `model` on `devices`; JobFailed when one of them could not be timed."""
+    for device in devices:
         progress.step(f"profile:{device.pk}", f"Time the model on {device.name}")
-    outcomes = asyncio.run(_profile(chosen, model, progress, grid))
+    outcomes = asyncio.run(_profile(devices, model, progress, grid))
     saved, failures = [], []
-    for device in chosen:
+    for device in devices:
         outcome = outcomes[device.pk]
         if isinstance(outcome, str):
             failures.append(f"{device.name}: {outcome}")
             continue
         saved.append(outcome)
-        saved += [_copy(outcome, twin) for twin in copies.get(device.pk, [])]
     if failures:
         raise JobFailed(" ".join(failures))
     return saved
-
-
-def save(device: Device, model: LanguageModel, timings: list[Timing]) -> Profile:
-    """Fit and store a new version; the one before stays as history."""
-    fitted = fit(timings, ModelShape.from_dict(model.shape).head_blocks)
-    made_under = conditions(device) | {"noisy": list(fitted.noisy)} | _memory_before(device, model)
-    samples = [timing.to_dict() for timing in timings]
-    return _store(device, model, fitted.tables, samples, fitted.residual, made_under)
-
-
-def _memory_before(device: Device, model: LanguageModel) -> dict[str, Any]:
-    """What a deployment has shown of the device's memory, which new timings say nothing about."""
-    before = Profile.objects.current().filter(device=device, model=model).first()
-    return {"memory": before.made_under["memory"]} if before and "memory" in before.made_under else {}
-
-
-def recalibrate(
-    made: Profile, factors: dict[str, float], source: dict[str, Any], memory: dict[str, Any] | None = None
-) -> Profile:
-    """A new version with the seconds of each phase multiplied; it keeps the timings, `source` says why it differs.
-
-    `memory` is what the device took beside what was predicted; without it the version before counts on.
-    """
-    made_under = made.made_under | {"recalibrated": source | {"from_version": made.version}}
-    if memory is not None:
-        made_under |= {"memory": memory | {"deployment": source["deployment"]}}
-    new = _store(
-        made.device, made.model, scaled(made.tables, factors), made.samples, made.residual, made_under
-    )
-    new.stale_reason = made.stale_reason
-    new.save(update_fields=["stale_reason"])
-    return new
-
-
-def conditions(device: Device) -> dict[str, Any]:
-    """What a profile depends on; when one of these changes it is stale."""
-    return {
-        "build": device.llama.get("version", ""),
-        "sha256": device.llama.get("sha256", ""),
-        "driver": device.hardware.get("driver", ""),
-        "on_battery": device.hardware.get("on_battery"),
-        "threads": spare_threads(device.hardware),
-        "main_device": device.main_pool_device,
-    }
-
-
-def stale_reason(device: Device, made: Profile) -> str:
-    """Why a profile no longer holds on its device as it is now; empty while it does."""
-    words = {
-        "sha256": "another llama.cpp build",
-        "driver": "another driver",
-        "on_battery": "another power state",
-        "threads": "another number of threads",
-        "main_device": "another GPU",
-    }
-    now = conditions(device)
-    changed = [
-        text for key, text in words.items() if key in made.made_under and made.made_under[key] != now[key]
-    ]
-    return f"since it was made: {', '.join(changed)}" if changed else ""
-
-
-def mark_stale(device: Device) -> None:
-    """Say of every current profile of the device whether and why it no longer holds."""
-    for made in Profile.objects.current().filter(device=device):
-        reason = stale_reason(device, made)
-        if reason != made.stale_reason:
-            Profile.objects.filter(pk=made.pk).update(stale_reason=reason)
 
 
 async def _profile(
@@ -214,52 +134,6 @@ def _machines(devices: Sequence[Device]) -> list[list[Device]]:
     for device in devices:
         groups[device.boot_id or f"device {device.pk}"].append(device)
     return list(groups.values())
-
-
-def _without_twins(devices: Sequence[Device]) -> tuple[list[Device], dict[int, list[Device]]]:
-    """Devices to time, and for each those that are the same machine under the same conditions."""
-    chosen: list[Device] = []
-    copies: dict[int, list[Device]] = defaultdict(list)
-    for device in devices:
-        twin = next((other for other in chosen if _is_twin(device, other)), None)
-        if twin is None:
-            chosen.append(device)
-        else:
-            copies[twin.pk].append(device)
-    return chosen, copies
-
-
-def _is_twin(one: Device, other: Device) -> bool:
-    return bool(one.boot_id) and one.boot_id == other.boot_id and conditions(one) == conditions(other)
-
-
-def _copy(made: Profile, twin: Device) -> Profile:
-    made_under = made.made_under | {"measured_on": made.device.name}
-    return _store(twin, made.model, made.tables, made.samples, made.residual, made_under)
-
-
-@transaction.atomic
-def _store(
-    device: Device,
-    model: LanguageModel,
-    tables: dict[str, Any],
-    samples: list[dict[str, Any]],
-    residual: float,
-    made_under: dict[str, Any],
-) -> Profile:
-    earlier = Profile.objects.filter(device=device, model=model)
-    version = (earlier.aggregate(last=Max("version"))["last"] or 0) + 1
-    earlier.filter(superseded=False).update(superseded=True)
-    return Profile.objects.create(
-        device=device,
-        model=model,
-        version=version,
-        tables=tables,
-        samples=samples,
-        residual=residual,
-        made_under=made_under,
-        measured_at=timezone.now(),
-    )
 
 
 def _places(model: LanguageModel) -> list[ModelFile]:

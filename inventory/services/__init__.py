@@ -15,6 +15,7 @@ from inventory.services.devices import (
     settle,
     use_probed_memory,
 )
+from inventory.services.profiles import CannotReuse, reuse_offers, reuse_profile
 from inventory.services.registration import (
     NewDevice,
     already_text,
@@ -37,6 +38,7 @@ from inventory.services.work import (
 )
 
 __all__ = [
+    "CannotReuse",
     "HostKey",
     "NewDevice",
     "WouldDisturb",
@@ -56,6 +58,8 @@ __all__ = [
     "removal_effects",
     "removal_refusal",
     "remove_device",
+    "reuse_offers",
+    "reuse_profile",
     "same_machine_text",
     "serving_now",
     "set_maintenance",

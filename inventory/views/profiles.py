@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
+from accounts.core.asked_number import asked_number
 from accounts.services import operator_required
 from inventory import charts, services
 from inventory.forms.profile import ProfileForm
@@ -51,6 +52,22 @@ def start(request: HttpRequest) -> HttpResponse:
     return redirect("inventory:profiles")
 
 
+@require_POST
+@operator_required
+def reuse(request: HttpRequest, profile_id: int) -> HttpResponse:
+    made = get_object_or_404(Profile.objects.current().select_related("device", "model"), pk=profile_id)
+    device = get_object_or_404(Device, pk=asked_number(request.POST.get("device", "")))
+    try:
+        new = services.reuse_profile(made, device, person(request))
+    except services.CannotReuse as error:
+        messages.error(request, str(error))
+        return redirect("inventory:profiles")
+    messages.success(
+        request, f"{device.name} uses the profile of {made.device.name} now. Time it itself whenever you can."
+    )
+    return redirect("inventory:profile", new.pk)
+
+
 @require_GET
 def detail(request: HttpRequest, profile_id: int) -> HttpResponse:
     profile = get_object_or_404(Profile.objects.select_related("device", "model"), pk=profile_id)
@@ -63,6 +80,7 @@ def _page(request: HttpRequest, form: ProfileForm, status: int = 200) -> HttpRes
     context = {
         "form": form,
         "profiles": Profile.objects.current().select_related("device", "model"),
+        "offers": services.reuse_offers(),
         "job": shown_job("profiles"),
         "has_models": LanguageModel.objects.exists(),
         "has_devices": Device.objects.usable().exists(),

@@ -78,17 +78,6 @@ def test_no_cache_is_deeper_than_half_of_what_the_model_was_trained_for() -> Non
     assert QUICK.within(256).deep_micro_batches == ()
 
 
-def test_one_machine_is_timed_once_when_that_is_asked_for(
-    devices: list[Device], make_progress: MakeProgress
-) -> None:
-    made = profiling.profile(
-        devices, LanguageModel.objects.get(), make_progress(), grid=SHORT, reuse_same_machine=True
-    )
-    assert made[0].tables == made[1].tables
-    assert made[1].made_under["measured_on"] == devices[0].name
-    assert "measured_on" not in made[0].made_under
-
-
 def test_cancel_leaves_nothing_on_the_host(devices: list[Device], lab: list[DemoHost]) -> None:
     job = services.start_profile(devices, LanguageModel.objects.get(), None, thorough=True)
     worker = threading.Thread(target=runner.profile_job, args=(job.pk,))

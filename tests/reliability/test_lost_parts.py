@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from inventory import runner
 from inventory.models import Profile, SshIdentity
-from inventory.profiling.run import conditions
+from inventory.profiling.versions import conditions
 from jobs.models import Job
 from serving.core.backoff import WAITS_SECONDS
 from serving.models import Deployment, ManagedProcess, Replica
