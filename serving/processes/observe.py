@@ -56,6 +56,14 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class OnGpu:
+    """None where the host does not tell."""
+
+    video_bytes: int | None
+    received_bytes: int | None
+
+
+@dataclass(frozen=True)
 class Folder:
     """Files of one process; `age`: "fresh", "resting" or "old"; `installation`: empty when nothing says whose."""
 
@@ -141,6 +149,14 @@ def seen_from(line: str) -> Seen:
         installation="" if installation == "-" else installation,
         command=command[0] if command else "",
     )
+
+
+async def on_gpu(connection: Connection, pid: int, rpc_port: int | None) -> OnGpu:
+    """What a process has put on its GPU, as far as the host tells."""
+    args = [str(pid), str(rpc_port or "")]
+    found = dict(answers(await run_program(connection, programs.ON_GPU, args)))
+    video, received = found.get("video_mebibytes"), found.get("received")
+    return OnGpu(int(video) * 2**20 if video else None, int(received) if received else None)
 
 
 async def folders(connection: Connection, roots: Sequence[str]) -> list[Folder]:

@@ -221,6 +221,24 @@ fi
 """
 )
 
+# Arguments: pid, RPC port or an empty word. Of the GPUs only NVIDIA's tell how much of them a process holds, and that
+# not inside every container; what came in over RPC is mostly weights.
+ON_GPU = (
+    TOOLS
+    + r"""
+if command -v nvidia-smi >/dev/null 2>&1; then
+  mebibytes=$(nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader,nounits 2>/dev/null |
+    awk -F ', *' -v pid="$1" '$1 == pid && $2 ~ /^[0-9]+$/ {sum += $2} END {if (sum) print sum}')
+  [ -n "$mebibytes" ] && say video_mebibytes "$mebibytes"
+fi
+if [ -n "$2" ] && command -v ss >/dev/null 2>&1; then
+  ss -tinH state established "( sport = :$2 )" 2>/dev/null | tr ' ' '\n' |
+    awk -F : '$1 == "bytes_received" {sum += $2; seen = 1} END {if (seen) print "e2llm received", sum}'
+fi
+say end
+"""
+)
+
 # Arguments: pid, then paths of programs: one word of its command line a line, and which of the programs it runs.
 # A program that was replaced on the disk is another file than the one that runs.
 IDENTITY = (

@@ -26,6 +26,7 @@ class Loaded(NamedTuple):
     held_bytes: int
     total_bytes: int
     remaining_seconds: float | None
+    is_seen: bool  # whether the hosts can tell
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from inventory import upstream
@@ -13,6 +13,7 @@ from inventory.upstream import Health, LlamaServer
 from jobs.core.errors import JobFailed
 from serving.core import loadlog, startup
 from serving.core.commands import LOG_FILE
+from serving.core.loading import STILL_MOVING_SECONDS, Holding, Loading
 from serving.models import ManagedProcess
 from serving.processes import lifecycle, observe
 from serving.runner import states
@@ -21,34 +22,7 @@ from serving.runner.replica import Unit, ended, is_running
 
 LOOK_SECONDS = 0.5
 LOG_LOOKS = 10
-STILL_MOVING_SECONDS = 60.0
 PROBE_SECONDS = 60.0
-
-
-@dataclass
-class Loading:
-    """How far the weights are, by the memory that the processes hold: the log says nothing for minutes."""
-
-    total_bytes: int
-    deadline_seconds: float
-    began: float
-    best_bytes: int = 0
-    moved_at: float = 0.0
-
-    def see(self, resident_bytes: int, now: float) -> None:
-        if resident_bytes > self.best_bytes:
-            self.best_bytes, self.moved_at = resident_bytes, now
-
-    def fraction(self) -> float:
-        return min(self.best_bytes / self.total_bytes, 0.99) if self.total_bytes else 0.0
-
-    def remaining_seconds(self, now: float) -> float | None:
-        done = self.fraction()
-        return (now - self.began) * (1 - done) / done if done > 0.05 else None
-
-    def is_over(self, now: float) -> bool:
-        """Past the deadline, and nothing moved for a while: a slow load that moves is left alone."""
-        return now - self.began > self.deadline_seconds and now - self.moved_at > STILL_MOVING_SECONDS
 
 
 async def wait_until_loaded(fleet: Fleet, unit: Unit) -> None:
@@ -60,15 +34,15 @@ async def wait_until_loaded(fleet: Fleet, unit: Unit) -> None:
     ) as server:
         while await server.health() != Health.READY:
             fleet.progress.check()
-            resident_bytes = await resident(fleet, unit)
+            holdings = await held(fleet, unit)
             now = time.monotonic()
-            loading.see(resident_bytes, now)
+            loading.see(holdings, now)
             if loading.is_over(now):
                 raise too_slow(unit, loading, now)
             report(fleet, unit, loading, now)
             await asyncio.sleep(LOOK_SECONDS)
         await check_identity(fleet, unit, server)
-    fleet.loaded[unit.replica.pk] = Loaded(loading.total_bytes, loading.total_bytes, 0.0)
+    fleet.loaded[unit.replica.pk] = Loaded(loading.total_bytes, loading.total_bytes, 0.0, is_seen=True)
     report_all(fleet)
     fleet.progress.end_step(key, f"{time.monotonic() - loading.began:.0f} s")
 
@@ -88,32 +62,54 @@ def expected_load(unit: Unit) -> Loading:
     return Loading(held_bytes, deadline, began=now, moved_at=now)
 
 
-async def resident(fleet: Fleet, unit: Unit) -> int:
-    """Memory that all processes of the replica hold; an error when one of them has ended."""
+async def held(fleet: Fleet, unit: Unit) -> list[Holding]:
+    """What the processes of the replica hold; an error when one of them has ended."""
+    stages = {stage["device"]: stage for stage in unit.plan["stages"]}
 
-    async def one(name: str) -> int:
-        process = unit.processes[name]
-        seen = await observe.observe(fleet.connection(unit.devices[name]))
+    async def one(name: str) -> Holding:
+        process, device = unit.processes[name], unit.devices[name]
+        connection, stage = fleet.connection(device), stages[name]
+        seen = await observe.observe(connection)
         if not is_running(process, seen):
             raise await ended(fleet, unit, name)
-        return sum(found.resident_bytes for found in seen.processes if found.marker == process.marker)
+        resident_bytes = sum(
+            found.resident_bytes for found in seen.processes if found.marker == process.marker
+        )
+        if device.main_pool != "gpu":
+            return Holding(resident_bytes, stage["gpu_bytes"] + stage["ram_bytes"])
+        assert process.pid is not None, "started"
+        port = process.port if process.kind == ManagedProcess.Kinds.WORKER else None
+        on_gpu = await observe.on_gpu(connection, process.pid, port)
+        return Holding(
+            resident_bytes, stage["ram_bytes"], stage["gpu_bytes"], on_gpu.video_bytes, on_gpu.received_bytes
+        )
 
     # The master last: when a worker dies the master follows, and the worker's log holds the cause.
-    return sum([await one(name) for name in [*unit.workers, unit.master_name]])
+    return [await one(name) for name in [*unit.workers, unit.master_name]]
 
 
 def report(fleet: Fleet, unit: Unit, loading: Loading, now: float) -> None:
     """The checklist line of this replica, and the bar of all replicas that load at the same time."""
-    done = min(loading.best_bytes, loading.total_bytes)
+    done = min(loading.held_bytes, loading.total_bytes)
     text = f"{bytes_text(done)} of about {bytes_text(loading.total_bytes)}"
+    if not loading.is_seen:
+        text = (
+            f"{now - loading.began:.0f} s, of up to {loading.deadline_seconds:.0f} s that links and disk need; "
+            "how full its GPU is cannot be seen"
+        )
     fleet.progress.start_step(load_key(unit.replica), text)
-    fleet.loaded[unit.replica.pk] = Loaded(done, loading.total_bytes, loading.remaining_seconds(now))
+    fleet.loaded[unit.replica.pk] = Loaded(
+        done, loading.total_bytes, loading.remaining_seconds(now), is_seen=loading.is_seen
+    )
     report_all(fleet)
 
 
 def report_all(fleet: Fleet) -> None:
     """The slowest replica decides how long it still takes; while one cannot be judged, nothing is foretold."""
     loaded = fleet.loaded.values()
+    if not all(one.is_seen for one in loaded):
+        fleet.progress.report("Loading the model; how far it is cannot be seen")
+        return
     held, wanted = sum(one.held_bytes for one in loaded), sum(one.total_bytes for one in loaded)
     known = [one.remaining_seconds for one in loaded if one.remaining_seconds is not None]
     left = max(known) if len(known) == len(loaded) else None
