@@ -22,6 +22,7 @@ def model_facts(deployment: Deployment) -> ModelFacts:
         context_tokens=deployment.context_tokens,
         sliding_window=shape.has_windows,
         recurrent=shape.is_recurrent,
+        pooling=shape.pooling,
         offload="experts" if deployment.cluster["model"]["block_resident_bytes"] else "whole",
     )
 

@@ -51,6 +51,10 @@ class Deployment(models.Model):
         return f"{self.name} #{self.pk}"
 
     @property
+    def makes_embeddings(self) -> bool:
+        return bool(self.model.shape.get("pooling"))  # rows from before it was read make text
+
+    @property
     def subject(self) -> str:
         return f"deployment:{self.pk}"
 

@@ -31,6 +31,7 @@ class ModelFacts:
     context_tokens: int
     sliding_window: bool = False
     recurrent: bool = False
+    pooling: str = ""  # of a model that makes embeddings
     offload: Offload = "whole"
 
 
@@ -126,12 +127,17 @@ def check_addresses(plan: Mapping[str, Any], hosts: Mapping[str, HostFacts]) -> 
 def one_replica(
     index: int, replica: Mapping[str, Any], model: ModelFacts, hosts: Mapping[str, HostFacts], handover: bool
 ) -> ReplicaCommands:
+    if model.pooling and replica["role"] != "mixed":
+        raise BadLaunch(
+            "This model makes embeddings: there is nothing to decode, so its replicas cannot be divided into "
+            "prefill and decode. Serve it with mixed replicas."
+        )
     layout = lay_out(replica["stages"], hosts, model.offload, model.n_blocks)
     options = Options(layout.master)
     key_path = f"{layout.master.run_folder}/{KEY_FILE}"
     add_identity(options, key_path)
     add_placement(options, layout)
-    add_slots(options, replica["slots"], model.context_tokens)
+    add_slots(options, replica["slots"], model)
     add_handover(options, replica["role"], model, handover)
     return ReplicaCommands(
         index=index,
@@ -220,10 +226,17 @@ def tensor_overrides(layout: Layout) -> list[str]:
     return overrides
 
 
-def add_slots(options: Options, slots: int, context_tokens: int) -> None:
+def add_slots(options: Options, slots: int, model: ModelFacts) -> None:
     options.require(["--parallel"], str(slots))
-    options.require(["--ctx-size"], str(slots * context_tokens))
-    options.require(["--batch-size"], str(BATCH_TOKENS))
+    options.require(["--ctx-size"], str(slots * model.context_tokens))
+    if model.pooling:
+        # Every token of an embedding looks at all the others, so a text has to lie in one batch.
+        options.require(["--batch-size"], str(model.context_tokens))
+        options.require(["--ubatch-size"], str(model.context_tokens))
+        options.require(["--embeddings", "--embedding"])
+        options.require(["--pooling"], model.pooling)
+    else:
+        options.require(["--batch-size"], str(BATCH_TOKENS))
     options.add_known(["--flash-attn"], "on")
     options.add_known(
         ["--cache-ram"], "0"

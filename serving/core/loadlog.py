@@ -35,11 +35,16 @@ def buffers(log: str) -> dict[str, Buffers]:
 
 
 def missing_devices(log: str, expected: Sequence[ExpectedBuffer]) -> list[str]:
-    """Devices of the plan without weights or KV cache: an old master goes on without a lost worker."""
+    """Devices of the plan without weights or KV cache: an old master goes on without a lost worker.
+
+    A model that makes embeddings has no cache anywhere.
+    """
     found = buffers(log)
+    has_cache = any(sizes.kv_bytes for sizes in found.values())
     absent = []
     for buffer in expected:
         sizes = found.get(buffer.log_name, Buffers())
-        if not (sizes.model_bytes and sizes.kv_bytes) and buffer.log_name not in absent:
+        is_whole = sizes.model_bytes and (sizes.kv_bytes or not has_cache)
+        if not is_whole and buffer.log_name not in absent:
             absent.append(buffer.log_name)
     return absent

@@ -20,6 +20,7 @@ from serving.gateway.answer import Answer, StreamedAnswer, StreamedMessage, Whol
 from serving.gateway.choices import run_choices
 from serving.gateway.continuing import Resumed, resume
 from serving.gateway.doorway import CROWDED
+from serving.gateway.embedding import embed
 from serving.gateway.ending import translated, watched
 from serving.gateway.entrance import admitted, caller_of, crowded, visiting
 from serving.gateway.errors import ApiError, bad_request
@@ -148,11 +149,18 @@ async def messages(gateway: Gateway, client: Client) -> None:
 
 async def generate(gateway: Gateway, client: Client, read: Reader) -> None:
     caller = caller_of(gateway, client, Scope.GENERATE)
+    await timed(gateway, client, caller, lambda timeline: answered(gateway, client, caller, timeline, read))
+
+
+async def timed(
+    gateway: Gateway, client: Client, caller: Caller, work: Callable[[Timeline], Awaitable[None]]
+) -> None:
+    """Do work that ends up as a row of the traffic page."""
     if gateway.is_draining:
         raise ApiError(503, "draining", "this gateway is stopping", retry_after_seconds=2.0)
     timeline = Timeline(client.request_id, timezone.now(), gateway.clock(), key_id=caller.key_id)
     try:
-        await watched(gateway, client, timeline, answered(gateway, client, caller, timeline, read))
+        await watched(gateway, client, timeline, work(timeline))
     finally:
         gateway.ended(timeline)
 
@@ -193,6 +201,9 @@ async def run(
     caller.check_model(request.model)
     route = gateway.routes.find(request.model) if replica is None else gateway.routes.of_replica(replica)
     timeline.deployment, timeline.is_stream = route.deployment, request.streams
+    if route.makes_embeddings:
+        text = f"{request.model} makes embeddings and no text; ask for them at /v1/embeddings"
+        raise ApiError(400, "not_supported", text, param="model")
     if gateway.keeps_prompts:
         timeline.prompt = prompt_text(request)
     answer = answer_for(client, timeline, request)
@@ -271,13 +282,13 @@ async def tokens_asked(gateway: Gateway, client: Client, read: Reader) -> list[i
 
 
 async def embeddings(gateway: Gateway, client: Client) -> None:
-    caller_of(gateway, client, Scope.EMBED)
-    raise ApiError(
-        400,
-        "not_supported",
-        "the deployments of this server generate text; none of them makes embeddings",
-        param="model",
-    )
+    caller = caller_of(gateway, client, Scope.EMBED)
+
+    async def work(timeline: Timeline) -> None:
+        with admitted(gateway, caller):
+            await embed(gateway, client, caller, timeline)
+
+    await timed(gateway, client, caller, work)
 
 
 MODEL_PATH = "/v1/models/"

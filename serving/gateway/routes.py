@@ -43,6 +43,7 @@ class Wanted:
     context_tokens: int
     handover: bool
     endpoints: tuple[Endpoint, ...]
+    makes_embeddings: bool = False
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Route:
     balancer: Balancer
     dispatcher: Dispatcher
     endpoints: dict[int, Endpoint] = field(default_factory=dict)
+    makes_embeddings: bool = False
 
     def any_endpoint(self) -> Endpoint:
         """A replica for questions that need no slot."""
@@ -114,6 +116,7 @@ class Routes:
     def _apply_one(self, wanted: Wanted) -> None:
         route = self.by_deployment.get(wanted.deployment) or self._new(wanted)
         route.name, route.context_tokens = wanted.name, wanted.context_tokens
+        route.makes_embeddings = wanted.makes_embeddings
         saves = all(endpoint.saves_slots for endpoint in wanted.endpoints)
         route.balancer.handover = wanted.handover and saves
         ready = {endpoint.replica: endpoint for endpoint in wanted.endpoints}
@@ -141,8 +144,10 @@ class Routes:
 
 def load_wanted() -> list[Wanted]:
     """Every deployment that people want running, with the replicas that are ready."""
-    deployments = Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING).exclude(
-        state__in=[Deployment.States.STOPPED, Deployment.States.STOPPING]
+    deployments = (
+        Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING)
+        .exclude(state__in=[Deployment.States.STOPPED, Deployment.States.STOPPING])
+        .select_related("model")
     )
     return [
         Wanted(
@@ -152,6 +157,7 @@ def load_wanted() -> list[Wanted]:
             context_tokens=deployment.context_tokens,
             handover=deployment.handover_on and deployment.plan["mode"] == "disaggregated",
             endpoints=tuple(endpoint(replica) for replica in ready_replicas(deployment)),
+            makes_embeddings=deployment.makes_embeddings,
         )
         for deployment in deployments
     ]

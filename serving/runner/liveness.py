@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from asgiref.sync import sync_to_async
+
 from inventory import upstream
 from inventory.upstream import LlamaServer, UpstreamError
 from serving.models import Replica
@@ -16,17 +18,27 @@ TOKEN_SECONDS = 20.0
 async def hung(replicas: Iterable[Replica]) -> dict[int, str]:
     """Replica id -> what went wrong, for those that make no token; all are tried at once."""
     chosen = list(replicas)
-    found = await asyncio.gather(*(fault(replica) for replica in chosen))
+    embedding = await sync_to_async(making_embeddings)(chosen)
+    found = await asyncio.gather(*(fault(replica, replica.pk in embedding) for replica in chosen))
     return {replica.pk: text for replica, text in zip(chosen, found, strict=True) if text}
 
 
-async def fault(replica: Replica) -> str:
+def making_embeddings(replicas: list[Replica]) -> set[int]:
+    """Ids of those whose model makes embeddings and no tokens."""
+    rows = Replica.objects.filter(pk__in=[replica.pk for replica in replicas])
+    return {row.pk for row in rows.select_related("deployment__model") if row.deployment.makes_embeddings}
+
+
+async def fault(replica: Replica, makes_embeddings: bool) -> str:
     assert replica.host and replica.port, "a ready replica has an address"
     try:
         async with (
             asyncio.timeout(TOKEN_SECONDS + 5.0),
             upstream.open_server(replica.port, replica.api_key, host=replica.host) as server,
         ):
+            if makes_embeddings:
+                await server.embed("Hello", timeout_seconds=TOKEN_SECONDS)
+                return ""
             return await stalled(server)
     except TimeoutError:
         return f"It made no token within {TOKEN_SECONDS:.0f} s."

@@ -158,9 +158,12 @@ async def check_plan_in_force(fleet: Fleet, unit: Unit) -> None:
         unit.replica.port or 0, unit.replica.api_key, host=unit.replica.host or ""
     ) as server:
         await check_slots(unit, await server.slots())
-        seconds = await first_token_seconds(server)
+        assert unit.commands is not None, "started"
+        makes_embeddings = "--pooling" in unit.commands.master.argv
+        seconds = await first_token_seconds(server, makes_embeddings=makes_embeddings)
     await run_in_database(states.note_seen, unit.master, ManagedProcess.States.READY)
-    fleet.progress.end_step(key, f"all devices hold their blocks; one token in {seconds:.2f} s")
+    what = "embedding" if makes_embeddings else "token"
+    fleet.progress.end_step(key, f"all devices hold their blocks; one {what} in {seconds:.2f} s")
 
 
 async def note_measured(unit: Unit, buffers: dict[str, loadlog.Buffers]) -> None:
@@ -201,9 +204,12 @@ async def check_slots(unit: Unit, slots: list[dict[str, Any]]) -> None:
         )
 
 
-async def first_token_seconds(server: LlamaServer) -> float:
-    """One real token, since health says nothing about a hung worker."""
+async def first_token_seconds(server: LlamaServer, *, makes_embeddings: bool) -> float:
+    """One real token or embedding, since health says nothing about a hung worker."""
     began = time.monotonic()
+    if makes_embeddings:
+        await server.embed("Hello", timeout_seconds=PROBE_SECONDS)
+        return time.monotonic() - began
     tokens = await server.tokenize("Hello")
     await server.prefill(tokens, 0, keep=False, timeout_seconds=PROBE_SECONDS)
     return time.monotonic() - began

@@ -42,6 +42,7 @@ class Laboratory:
     model: LanguageModel
     blocks: int
     limit_bytes: int = 300 * MIB
+    context_tokens: int = CONTEXT_TOKENS
 
     def cluster(self) -> dict[str, Any]:
         return {
@@ -53,7 +54,7 @@ class Laboratory:
                 "block_resident_bytes": 0,
                 "output_bytes": 30_000_000,
             },
-            "workload": {"context_tokens": CONTEXT_TOKENS, "input_tokens": 64, "output_tokens": 32},
+            "workload": {"context_tokens": self.context_tokens, "input_tokens": 64, "output_tokens": 32},
             "policy": {"handover": True},
             "links": {"default": {"bytes_per_second": 115e6, "latency_seconds": 0.0003}},
             "devices": [{"name": name, "ram_usable_bytes": 0} for name in self.devices],

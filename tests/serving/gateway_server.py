@@ -93,8 +93,15 @@ class Running:
     def last(self) -> Timeline:
         return self.kept.timelines[-1]
 
-    def serve(self, *endpoints: Endpoint, handover: bool = False, context_tokens: int = 2048) -> None:
-        self.gateway.routes.apply([Wanted(DEPLOYMENT, MODEL, 0, context_tokens, handover, endpoints)])
+    def serve(
+        self,
+        *endpoints: Endpoint,
+        handover: bool = False,
+        context_tokens: int = 2048,
+        makes_embeddings: bool = False,
+    ) -> None:
+        wanted = Wanted(DEPLOYMENT, MODEL, 0, context_tokens, handover, endpoints, makes_embeddings)
+        self.gateway.routes.apply([wanted])
 
     async def settled(self) -> None:
         """Until no slot is held, no request is open and none waits for confirmation."""

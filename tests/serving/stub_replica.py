@@ -71,6 +71,8 @@ class Stub:
             await self._json(writer, {"prompt": f"{text}<end>" if self.closes_messages else text})
         elif path == "/tokenize":
             await self._json(writer, {"tokens": list(range(len(body["content"].split())))})
+        elif path == "/v1/embeddings":
+            await self._embed(body, writer)
         elif path == "/slots" and method == "GET":
             busy = [{"id": slot, "is_processing": True} for slot in self.running]
             await self._json(writer, busy)
@@ -83,6 +85,16 @@ class Stub:
             await self._stream(body, reader, writer, [end])
         else:
             await self._stream(body, reader, writer, list(self._chunks(body)))
+
+    async def _embed(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        self.bodies.append(body)
+        if self.fault == "crash":
+            return writer.transport.abort()
+        if self.fault == "hang":
+            await self.go_on.wait()
+        count = len(body["input"].split())
+        data = [{"object": "embedding", "index": 0, "embedding": [float(count)]}]
+        return await self._json(writer, {"data": data, "usage": {"prompt_tokens": count}})
 
     def _chunks(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         prompt = sum(len(str(message["content"]).split()) for message in body["messages"])

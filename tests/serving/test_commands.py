@@ -16,7 +16,7 @@ OPTIONS = """
     --model --alias --host --port --api-key-file --threads --offline --cors-origins --no-cors-credentials
     --metrics --log-verbosity --fit --rpc --device --n-gpu-layers --tensor-split --override-tensor
     --parallel --ctx-size --batch-size --flash-attn --cache-ram --ctx-checkpoints --kv-unified --no-ui
-    --slot-save-path --swa-full --path
+    --slot-save-path --swa-full --path --ubatch-size --embeddings --pooling
 """
 FLAGS = frozenset(OPTIONS.split())
 

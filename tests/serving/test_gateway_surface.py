@@ -139,7 +139,7 @@ async def test_a_bad_schema_is_the_clients_fault_and_harms_nobody(gateway: Runni
 
 
 async def test_embeddings_are_declined_in_words(gateway: Running) -> None:
-    with pytest.raises(openai.BadRequestError, match="none of them makes embeddings"):
+    with pytest.raises(openai.BadRequestError, match="generates text; embeddings need a deployment"):
         await gateway.openai.embeddings.create(model=MODEL, input="x")
 
 
