@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,7 +16,7 @@ from typing import Any, cast
 import httptools
 
 from inventory.remote.reasons import reason
-from serving.core.sse import EventSplitter, compact
+from serving.core.sse import EventSplitter, compact, plain_events
 
 BUFFER_BYTES = 64 * 1024
 MAX_BODY_BYTES = 64 * 2**20
@@ -76,7 +75,7 @@ class Exchange(asyncio.Protocol):
         self.parser = httptools.HttpResponseParser(self)
         self.transport: asyncio.Transport | None = None
         self.status = 0
-        self.pieces: deque[bytes] = deque()
+        self.pieces: list[bytes] = []
         self.buffered_bytes = 0
         self.is_complete = False
         self.is_paused = False
@@ -92,6 +91,15 @@ class Exchange(asyncio.Protocol):
             self.parser.feed_data(data)
         except httptools.HttpParserError as error:
             self.fail(ConnectionLost(f"the replica sent broken HTTP: {error}"))
+        if self.waiter is None or self.waiter.done():
+            return
+        if self.shortcut is not None and self.pieces and not (self.is_complete or self.is_paused):
+            piece = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+            if self.shortcut(piece):
+                self.pieces.clear()
+                self.buffered_bytes = 0
+                return
+        self.waiter.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.is_complete:
@@ -99,14 +107,9 @@ class Exchange(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self.status = self.parser.get_status_code()
-        self._wake()
 
     def on_body(self, piece: bytes) -> None:
-        is_read = self.waiter is not None and not self.waiter.done()
-        if is_read and self.shortcut is not None and self.shortcut(piece):
-            return
         self.pieces.append(piece)
-        self._wake()
         self.buffered_bytes += len(piece)
         if self.buffered_bytes > BUFFER_BYTES and not self.is_paused and self.transport is not None:
             self.is_paused = True
@@ -114,7 +117,6 @@ class Exchange(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self.is_complete = True
-        self._wake()
 
     def fail(self, error: UpstreamError) -> None:
         if self.error is None:
@@ -131,7 +133,7 @@ class Exchange(asyncio.Protocol):
             if self.is_complete:
                 return b""
             await self._change()
-        piece = self.pieces.popleft() if len(self.pieces) == 1 else b"".join(self.pieces)
+        piece = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
         self.pieces.clear()
         self.buffered_bytes = 0
         if self.is_paused and self.transport is not None:
@@ -189,13 +191,18 @@ class Stream:
                 return events
         return b""
 
-    def offer_to(self, take: Callable[[bytes], bool]) -> None:
-        """Offer events to `take` as they arrive, while no earlier one waits; `events` has what it declines."""
+    def offer_to(self, take: Callable[[bytes, int], bool]) -> None:
+        """Offer plain events and their number to `take` as they arrive, while no earlier one waits.
+
+        What it declines comes from `events`. All that runs for an event is kept short: there are thousands a second.
+        """
+        now, seconds = self.exchange.loop.time, self.deadlines.inter_token_seconds
 
         def shortcut(piece: bytes) -> bool:
-            if not self.splitter.passes(piece) or not take(piece):
+            number = 0 if self.splitter.rest else plain_events(piece)
+            if not number or not take(piece, number):
                 return False
-            self._came()
+            self.due_at = now() + seconds
             return True
 
         self.exchange.shortcut = shortcut

@@ -17,28 +17,20 @@ class EventSplitter:
     """Joins pieces of a stream and cuts them at the ends of events, so that no event is ever torn."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self.rest = b""
 
     def feed(self, piece: bytes) -> bytes:
         """Every whole event that is complete now, without comments; empty when there is none."""
-        whole = self._rest + piece if self._rest else piece
+        whole = self.rest + piece if self.rest else piece
         if whole.endswith(END):
-            self._rest = b""
+            self.rest = b""
         else:
             end = whole.rfind(END) + len(END)
             if end < len(END):
-                self._rest = whole
+                self.rest = whole
                 return b""
-            whole, self._rest = whole[:end], whole[end:]
-        return without_comments(whole) if has_comments(whole) else whole
-
-    def passes(self, piece: bytes) -> bool:
-        """Whether a piece is whole events as it is, so that nothing needs to be joined, cut or left out."""
-        return not self._rest and piece.endswith(END) and not has_comments(piece)
-
-
-def has_comments(events: bytes) -> bool:
-    return events.startswith(b":") or b"\n:" in events
+            whole, self.rest = whole[:end], whole[end:]
+        return without_comments(whole) if whole.startswith(b":") or b"\n:" in whole else whole
 
 
 def without_comments(events: bytes) -> bytes:
@@ -84,6 +76,21 @@ def event(value: dict[str, Any]) -> bytes:
 def is_special(events: bytes) -> bool:
     """Whether figures, a fault or the end are among these events; inside of text the quotes are escaped."""
     return b'"usage":{' in events or b'"error":' in events or b"[DONE]" in events
+
+
+def plain_events(piece: bytes) -> int:
+    """How many whole events a piece of a stream is; 0 when there is something to join, to leave out or to open.
+
+    Inside of text a line break is escaped, so the first one in a piece is the end of its first event.
+    """
+    if b'"usage":{' in piece or b'"error":' in piece:
+        return 0
+    if not (piece.startswith(b"data: {") and piece.endswith(END)):
+        return 0
+    if piece.find(b"\n") == len(piece) - len(END):
+        return 1
+    number = piece.count(END)
+    return number if piece.count(END + b"data: {") == number - 1 and b"\n:" not in piece else 0
 
 
 def has_token(events: bytes) -> bool:

@@ -21,7 +21,7 @@ class Answer(Protocol):
     async def feed(self, events: bytes) -> None: ...
 
     def take(self, events: bytes) -> bool:
-        """Do at once what `feed` does; false, and nothing done, when that may have to wait or to fail."""
+        """Do with plain events at once what `feed` does; false, and nothing done, when that would have to wait."""
 
     async def finish(self) -> None: ...
 
@@ -58,10 +58,7 @@ class StreamedAnswer:
             await self.client.write(self._shown(events))
 
     def take(self, events: bytes) -> bool:
-        if not self._alias or sse.is_special(events) or not self.client.takes_now:
-            return False
-        self.client.write_now(self._shown(events))
-        return True
+        return self.client.write_now(self._shown(events))
 
     def restart(self) -> None:
         assert not self.client.has_started, "what was sent cannot be taken back"
@@ -114,8 +111,6 @@ class WholeAnswer:
                 note_figures(self.timeline, value)
 
     def take(self, events: bytes) -> bool:
-        if sse.is_special(events):
-            return False
         for event in sse.split(events):
             self._whole.add(sse.payload(event))
         return True
@@ -166,7 +161,7 @@ class StreamedMessage:
                 await self.client.write(translated)
 
     def take(self, events: bytes) -> bool:
-        if not self.client.has_started or sse.is_special(events) or not self.client.takes_now:
+        if not self.client.takes_now:
             return False
         if pieces := b"".join(self._events.of(sse.payload(event)) for event in sse.split(events)):
             self.client.write_now(pieces)

@@ -155,29 +155,28 @@ class Run:
         stream = await upstream.open_stream(
             destination.target, self.call.request.path, self._body(slot), deadlines
         )
-        stream.offer_to(self._take)
         try:
             while events := await stream.events():
                 if self.timeline.first_token is None and sse.has_token(events):
                     self.timeline.first_token = self.clock()
-                self._count(events)
+                    stream.offer_to(self._take)
+                self._count(events.count(sse.END))
                 await self.answer.feed(events)
         finally:
             stream.close()
         if not self.answer.is_done:
             raise upstream.ConnectionLost("the replica's answer ended in the middle")
 
-    def _take(self, events: bytes) -> bool:
-        """An ordinary event, passed on in the moment of its arrival."""
-        if self.timeline.first_token is None or not self.answer.take(events):
+    def _take(self, events: bytes, number: int) -> bool:
+        """Text after the first token, passed on in the moment of its arrival."""
+        if not self.answer.take(events):
             return False
-        self._count(events)
+        self._count(number)
         return True
 
-    def _count(self, events: bytes) -> None:
-        number = events.count(sse.END)
-        self.gateway.output_tokens += number
-        self.timeline.streamed_events += number
+    def _count(self, events: int) -> None:
+        self.gateway.output_tokens += events
+        self.timeline.streamed_events += events
 
     def _body(self, slot: int) -> dict[str, object]:
         return {

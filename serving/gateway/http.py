@@ -125,14 +125,16 @@ class Client:
 
     @property
     def takes_now(self) -> bool:
-        """Whether a piece of the started event stream can be written without waiting for the client."""
+        """Whether `write_now` would write."""
         return self._wire is not None and self._wire.is_free
 
-    def write_now(self, piece: bytes) -> None:
-        assert self._wire is not None, "asked for only while the client takes pieces"
+    def write_now(self, piece: bytes) -> bool:
+        """Write a piece of the started event stream; false, and nothing done, when that would have to wait."""
+        if self._wire is None or not self._wire.write(piece):
+            return False
         if self.recording is not None:
             self.recording.add(piece)
-        self._wire.write(piece)
+        return True
 
     async def end(self, piece: bytes = b"") -> None:
         if self.recording is not None:

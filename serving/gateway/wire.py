@@ -23,8 +23,12 @@ class Wire:
         """Whether the client is there and reads as fast as we write."""
         return not (self._flow.write_paused or self._transport.is_closing())
 
-    def write(self, piece: bytes) -> None:
+    def write(self, piece: bytes) -> bool:
+        """False, and nothing written, while the client is not there or reads too slowly."""
+        if self._flow.write_paused or self._transport.is_closing():
+            return False
         self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return True
 
 
 class Connection(HttpToolsProtocol):
