@@ -1,6 +1,6 @@
 """The gateway against nginx and haproxy, in one run on one machine: CPU, latency and lost events.
 
-    python benchmarks/gateway.py [--streams 256] [--rate 30] [--seconds 10] [--rounds 3]
+    python -m benchmarks.gateway [--streams 256] [--rate 30] [--seconds 10] [--rounds 3] [--write]
 
 A scripted upstream sends numbered, time-stamped events on a fixed schedule (open loop), a client reads them direct
 and through each gateway in turn. CPU is what the gateway's processes used, divided by the events they passed.
@@ -27,9 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import httptools
 import uvloop
 
+from benchmarks.report import write_part
+
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results.md"
 ADDRESS = "127.0.0.1"
 SLOTS = 256
 CONCURRENT_REQUESTS = 32
@@ -43,6 +47,7 @@ CHUNK = (
 USAGE = (
     'data: {"choices":[],"model":"e2llm-0123456789ab","usage":{"completion_tokens":%d,"prompt_tokens":6}}\n\n'
 )
+HEADER = "| gateway | CPU us/{per} | x nginx | age p50 ms | p99 ms | first event p50 ms | p95 ms | lost |"
 NGINX = """\
 worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log; daemon off;
 events {{ worker_connections 4096; }}
@@ -128,6 +133,8 @@ class Reader(asyncio.Protocol):
         self.done = asyncio.get_running_loop().create_future()
         self.expected = 0
         self.rest = b""
+        self.now = 0.0
+        self.parser = httptools.HttpResponseParser(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
@@ -139,16 +146,19 @@ class Reader(asyncio.Protocol):
         self.transport.write(head.encode() + self.body)
 
     def data_received(self, data: bytes) -> None:
-        now = time.monotonic()
-        *whole, self.rest = (self.rest + data).split(b"\n\n")
+        self.now = time.monotonic()
+        self.parser.feed_data(data)
+
+    def on_body(self, piece: bytes) -> None:
+        *whole, self.rest = (self.rest + piece).split(b"\n\n")
         for event in whole:
             parts = event.split(b"@")
             if len(parts) == 3:
                 if not self.expected:
-                    self.first.append(now - self.asked)
+                    self.first.append(self.now - self.asked)
                 assert int(parts[0].rpartition(b" ")[2]) == self.expected, "an event was lost or came twice"
                 self.expected += 1
-                self.ages.append(now - float(parts[1]))
+                self.ages.append(self.now - float(parts[1]))
             elif event.endswith(b"[DONE]"):
                 self.transport.close()
                 self.done.set_result(self.expected)
@@ -232,6 +242,11 @@ def process(argv: list[str], port: int) -> Iterator[int]:
             child.kill()
 
 
+def upstream_argv(port: int, slowness: float = 1.0) -> list[str]:
+    argv = [sys.executable, "-m", "benchmarks.gateway", "--serve-upstream", str(port)]
+    return [*argv, "--slowness", str(slowness)]
+
+
 def serve_upstream(port: int, slowness: float) -> None:
     Upstream.slowness = slowness
 
@@ -288,17 +303,15 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000 if ordered else float("nan")
 
 
-def table(title: str, results: dict[str, list[Result]], per: str, count: int) -> None:
+def table(title: str, results: dict[str, list[Result]], per: str, count: int) -> str:
     def cost(result: Result) -> float:
         return result.cpu_seconds / (result.events if per == "event" else count) * 1e6
 
     def middle(name: str, value: Callable[[Result], float]) -> float:
         return statistics.median(value(result) for result in results[name])
 
-    print(f"\n{title}\n")
-    print(f"| gateway | CPU us/{per} | x nginx | age p50 ms | p99 ms | first event p50 ms | p95 ms | lost |")
-    print("|---|---|---|---|---|---|---|---|")
     base = middle("nginx", cost) if "nginx" in results else float("nan")
+    lines = [title, "", HEADER.format(per=per), "|---|---|---|---|---|---|---|---|"]
     for name in results:
         cells = [
             f"{middle(name, cost):.1f}",
@@ -309,7 +322,13 @@ def table(title: str, results: dict[str, list[Result]], per: str, count: int) ->
             f"{middle(name, lambda result: percentile(result.first, 0.95)):.1f}",
             str(sum(result.lost for result in results[name])),
         ]
-        print(f"| {name} | {' | '.join(cells)} |")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def loads_text(loads: list[float]) -> str:
+    """Events that wait together pass together: on a busy machine the gateway looks better than it is."""
+    return f"Load average during the rounds: {min(loads):.1f} to {max(loads):.1f}.\n"
 
 
 def main() -> None:
@@ -319,6 +338,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/results.md")
     parser.add_argument("--serve-upstream", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--slowness", type=float, default=1.0, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -327,22 +347,26 @@ def main() -> None:
     names = ["direct", "ours", *(name for name in ("nginx", "haproxy") if shutil.which(name))]
     long: dict[str, list[Result]] = {name: [] for name in names}
     short: dict[str, list[Result]] = {name: [] for name in names}
+    loads: list[float] = []
     port = free_port()
-    with process([sys.executable, __file__, "--serve-upstream", str(port)], port):
+    with process(upstream_argv(port), port):
         for number in range(given.rounds):
             order = names if number % 2 == 0 else names[::-1]
             for name in order:
-                long[name].append(
-                    measure(name, port, given.streams, int(given.rate * given.seconds), given.rate)
-                )
+                events = int(given.rate * given.seconds)
+                long[name].append(measure(name, port, given.streams, events, given.rate))
+                loads.append(os.getloadavg()[0])
                 short[name].append(measure(name, port, given.requests, 3, 300.0, CONCURRENT_REQUESTS))
-    table(
-        f"{given.streams} streams x {given.rate:g} events/s, medians of {given.rounds}",
-        long,
-        "event",
-        given.streams,
-    )
-    table(f"{given.requests} short answers, {CONCURRENT_REQUESTS} at once", short, "request", given.requests)
+    title = f"{given.streams} streams x {given.rate:g} events/s, medians of {given.rounds}"
+    short_title = f"{given.requests} short answers, {CONCURRENT_REQUESTS} at once"
+    parts = [
+        table(title, long, "event", given.streams),
+        table(short_title, short, "request", given.requests),
+        loads_text(loads),
+    ]
+    print(*parts, sep="\n")
+    if given.write:
+        write_part(RESULTS, "gateway", "\n".join(parts))
     return None
 
 

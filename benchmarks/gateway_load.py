@@ -29,10 +29,18 @@ from typing import cast
 
 import uvloop
 
-from benchmarks.gateway import ADDRESS, ROOT, Result, free_port, percentile, process, streams
+from benchmarks.gateway import (
+    ADDRESS,
+    RESULTS,
+    Result,
+    free_port,
+    percentile,
+    process,
+    streams,
+    upstream_argv,
+)
 from benchmarks.report import read_part, write_part
 
-RESULTS = ROOT / "docs" / "results.md"
 PART = "gateway-load"
 HEAD = "| load | wanted | reached | load average | |\n|---|---|---|---|---|\n"
 SETTLE_SECONDS = 3.0
@@ -73,12 +81,10 @@ class Fleet:
 
 @contextmanager
 def fleet(slots: int, slownesses: tuple[float, ...] = (1.0,)) -> Iterator[Fleet]:
-    script = str(ROOT / "benchmarks" / "gateway.py")
     ports = [free_port() for _ in slownesses]
     with ExitStack() as started:
         for port, slowness in zip(ports, slownesses, strict=True):
-            argv = [sys.executable, script, "--serve-upstream", str(port), "--slowness", str(slowness)]
-            pin(started.enter_context(process(argv, port)), core=-1)
+            pin(started.enter_context(process(upstream_argv(port, slowness), port)), core=-1)
         port = free_port()
         argv = [sys.executable, "-m", "benchmarks.bare_gateway", str(port), str(slots), *map(str, ports)]
         pid = started.enter_context(process(argv, port))
