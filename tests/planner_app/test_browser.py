@@ -27,6 +27,7 @@ from tests.planner_app.conftest import many_devices
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def logged_in(browser: Browser, address: str, user: User, **options: Any) -> BrowserContext:
@@ -53,12 +54,13 @@ def generation(page: Page) -> int:
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_search_is_watched_reloaded_and_cancelled(
+def test_from_a_search_that_is_watched_to_a_plan_that_changes_with_its_inputs(
     browser: Browser, web: str, operator: User, tmp_path: Path
 ) -> None:
-    page = logged_in(browser, web, operator).new_page()
+    context = logged_in(browser, web, operator)
+    page, other = context.new_page(), context.new_page()
     errors = complaints(page)
-    start_from_file(page, web, many_devices(24), tmp_path, "ga")
+    start_from_file(page, web, many_devices(30), tmp_path, "ga")
     wait_until(lambda: generation(page) > 2, "generations arrive")
     expect(page.locator("#best-plan .stage").first).to_be_visible()
     before = generation(page)
@@ -66,10 +68,22 @@ def test_a_search_is_watched_reloaded_and_cancelled(
     wait_until(lambda: generation(page) > before, "the search goes on after the reload")
     drawn = page.evaluate("document.querySelector('#convergence').figure.data[0].x")
     assert drawn == sorted(set(drawn))
-    assert drawn[0] == 1
-    page.click("[data-job-cancel] button")
-    page.click("#ask [data-ask-verb]")
-    expect(page.get_by_text("The search did not finish: cancelled")).to_be_visible()
+    assert drawn[0] == 1 and drawn[-1] > before
+
+    start_from_file(other, web, many_devices(24), tmp_path, "ga")
+    wait_until(lambda: generation(other) > 0, "the second search is under way")
+    other.click("[data-job-cancel] button")
+    other.click("#ask [data-ask-verb]")
+    expect(other.get_by_text("The search did not finish: cancelled")).to_be_visible()
+
+    bottleneck = page.locator(".bottleneck-note").filter(has_text="What limits this plan. ")
+    expect(bottleneck).to_be_visible()
+    assert len(bottleneck.inner_text()) > len("What limits this plan. A sentence.")
+    page.fill("#id_arrival_seconds", "0.02")
+    waits = page.locator("#what-if-result tr", has_text="Longest wait").locator("td")
+    expect(page.locator("#what-if-result tr", has_text="A request every")).to_contain_text("20 ms")
+    assert waits.nth(0).inner_text() != waits.nth(1).inner_text()
+    expect(page.locator("#what-if-result .stage").first).to_be_visible()
     assert errors == []
 
 
@@ -84,6 +98,9 @@ def test_a_plan_says_what_binds_and_what_if_changes_it(
     page.press("#id_arrival_seconds", "Tab")
     row = page.locator("#what-if-result tr", has_text="A request every")
     expect(row).to_contain_text("20 s")
+    page.press("#id_arrival_seconds", "Enter")
+    page.get_by_label("one more like Dev.1").check()
+    expect(page.locator("#what-if-result")).to_contain_text("Dev.1 no. 2 does not exist")
     page.fill("#id_min_tokens_per_second", "9000")
     page.press("#id_min_tokens_per_second", "Tab")
     expect(page.locator("#what-if-result")).to_contain_text("No plan could hold these limits")
@@ -93,6 +110,15 @@ def test_a_plan_says_what_binds_and_what_if_changes_it(
         expect(page.locator("#what-if-result")).to_contain_text("Output tokens: ")
         expect(page.locator("#what-if-result")).to_contain_text(told)
         expect(page.locator("#what-if-result")).not_to_contain_text("No plan could hold these limits")
+    page.click("text=Back to those of this plan")
+    expect(page.locator("#what-if-result")).to_be_empty()
+    slider = page.get_by_label("Seconds between requests, from a tenth to ten times")
+    slider.press("End")
+    expect(row).to_contain_text("10 s")
+    assert PlanRun.objects.count() == 1
+    page.click("text=Use these inputs for a new plan")
+    expect(page.locator("tr", has_text="A request every")).to_contain_text("10 s")
+    assert PlanRun.objects.count() == 2
 
 
 def test_a_job_that_falls_silent_says_so_until_it_is_heard_again(
@@ -104,7 +130,7 @@ def test_a_job_that_falls_silent_says_so_until_it_is_heard_again(
     page = logged_in(browser, web, operator).new_page()
     page.goto(f"{web}/jobs/{job.pk}/")
     expect(page.get_by_text("left", exact=False).and_(page.locator("[data-job-remaining]"))).to_be_visible()
-    expect(page.locator("[data-job-silent]")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator("[data-job-silent]")).to_be_visible()
     expect(page.locator("[data-job-silent]")).to_contain_text("No sign of life for")
     expect(page.locator("[data-job-remaining]")).to_be_hidden()
     beat = [{"type": "beat", "seq": job.seq + 1}]
