@@ -87,6 +87,8 @@ def missing(model: LanguageModel, devices: Sequence[Device]) -> list[Missing]:
     """Everything that keeps these devices out of a plan for this model, each with its remedy."""
     if not devices:
         return [Missing("device", None, "No device is chosen: choose at least one, or add a device first.")]
+    if model.shape.get("pooling"):
+        return [embeds(model)]
     profiles = current_profiles(model, devices)
     gaps = [device_gap(device, model, device.pk in profiles) for device in devices]
     return [gap for gap in gaps if gap is not None]
@@ -94,8 +96,19 @@ def missing(model: LanguageModel, devices: Sequence[Device]) -> list[Missing]:
 
 def standing_gaps(model: LanguageModel, devices: Sequence[Device]) -> list[Missing]:
     """What keeps devices out of a plan that neither a probe nor a profile, which come by themselves, can mend."""
+    if model.shape.get("pooling"):
+        return [embeds(model)]
     gaps = [device_gap(device, model, has_profile=True) for device in devices]
     return [gap for gap in gaps if gap is not None and gap.what != "probe"]
+
+
+def embeds(model: LanguageModel) -> Missing:
+    """Why a model that makes embeddings is not planned."""
+    text = (
+        f"{model} makes embeddings and no text, so there are no tokens to plan for: "
+        "serve it whole on one device, from the model's page."
+    )
+    return Missing("model", None, text)
 
 
 def device_gap(device: Device, model: LanguageModel, has_profile: bool) -> Missing | None:

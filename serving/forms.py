@@ -37,6 +37,26 @@ def first_choices() -> dict[str, Any]:
     return chosen
 
 
+class EmbeddingsForm(forms.Form):
+    """Where a model that makes embeddings is to run."""
+
+    device = forms.ModelChoiceField(
+        Device.objects.none(), help_text="It needs a copy of the model; copy it there on the model's page."
+    )
+    slots = forms.IntegerField(label="Texts at once", min_value=1, max_value=64, initial=4)
+    context_tokens = forms.IntegerField(
+        label="Longest text (tokens)",
+        min_value=16,
+        help_text="As long as the model was trained for, or shorter.",
+    )
+
+    def __init__(self, model: LanguageModel, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        holders = Device.objects.usable().filter(model_files__model=model).distinct()
+        self.fields["device"].queryset = holders  # type: ignore[attr-defined]  # a field of that kind
+        self.fields["context_tokens"].initial = ModelShape.from_dict(model.shape).context_train
+
+
 class RequestFilterForm(forms.Form):
     outcome = forms.ChoiceField(
         required=False, choices=[("", "Any outcome"), *RequestSample.Outcomes.choices]

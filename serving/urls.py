@@ -1,11 +1,12 @@
 from django.urls import path
 
-from serving.views import deployments, launches, orphans, playground, recalibration, traffic
+from serving.views import deployments, embedders, launches, orphans, playground, recalibration, traffic
 
 app_name = "serving"
 urlpatterns = [
     path("deployments/", deployments.index, name="index"),
     path("deployments/deploy/", deployments.deploy, name="deploy"),
+    path("deployments/embeddings/<int:model_id>/", embedders.serve, name="serve_embeddings"),
     path("deployments/left-over/", orphans.index, name="orphans"),
     path("deployments/left-over/adopt/", orphans.adopt, name="orphan_adopt"),
     path("deployments/left-over/stop/", orphans.stop, name="orphan_stop"),

@@ -17,8 +17,11 @@ Json = dict[str, Any]
 def stage_rows(plan: Json, cluster: Json | None = None) -> list[Json]:
     """One row per replica for `planner/_stages.html`, from an e2llm-plan/1.
 
-    The frozen e2llm-cluster/1, when given, adds hardware names and the bandwidth of each hop.
+    The frozen e2llm-cluster/1, when given, adds hardware names and the bandwidth of each hop. A plan that was not
+    searched predicts nothing, and then there are no rows.
     """
+    if any("seconds" not in stage for replica in plan["replicas"] for stage in replica["stages"]):
+        return []
     hardware = (
         {device["name"]: device.get("hardware", "") for device in cluster["devices"]} if cluster else {}
     )

@@ -69,9 +69,9 @@ class ProcessRow:
 
 
 def diagram_rows(deployment: Deployment, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
-    """Stage rows of the plan, each with the state of its replica."""
+    """Stage rows of the plan, each with the state of its replica; none where nothing was predicted."""
     rows = stage_rows(deployment.plan, deployment.cluster)
-    for replica in replicas:
+    for replica in replicas if rows else ():
         tone = tones.REPLICA[Replica.States(replica.state)]
         rows[replica.index]["state"] = {"tone": tone, "label": replica.get_state_display(), "icon": ""}
     return rows

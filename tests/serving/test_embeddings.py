@@ -11,11 +11,14 @@ from typing import Any
 import openai
 import pytest
 from asgiref.sync import async_to_sync
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from inventory.core.gguf import header_from_bytes
 from inventory.core.model_shape import shape_of
 from inventory.models import LanguageModel, ModelFile
+from planner.from_inventory import CannotPlan
 from serving.core.body import BadRequest
 from serving.core.commands import ModelFacts, replica_commands
 from serving.core.embedding import MAX_INPUTS, embedding_request
@@ -24,6 +27,9 @@ from serving.gateway.limits import Limits
 from serving.gateway.routes import load_wanted
 from serving.models import Deployment
 from serving.runner import liveness
+from serving.services import launches
+from serving.services.deployments import CannotDeploy
+from serving.services.embedders import serve_embeddings
 from tests.serving.conftest import Laboratory
 from tests.serving.gateway_server import MODEL, Running, endpoint, running_gateway
 from tests.serving.stub_replica import Stub, running_stub
@@ -71,10 +77,26 @@ def embedded(deployment: Deployment) -> list[list[float]]:
     return async_to_sync(ask)()
 
 
-def test_a_real_model_embeds_whole_and_split_alike(embedders: Laboratory) -> None:
+def served(embedders: Laboratory, client: Client) -> Deployment:
+    """Deployed by the form of the model's page, on one device."""
+    page = reverse("serving:serve_embeddings", args=[embedders.model.pk])
+    assert "box-3" in client.get(page).content.decode()
+    sent = {"device": embedders.devices["box-3"].pk, "slots": 2, "context_tokens": CONTEXT_TOKENS}
+    assert client.post(page, sent).status_code == 302
+    embedders.work()
+    deployment = Deployment.objects.latest("pk")
+    for path in (f"/deployments/{deployment.pk}/", "/deployments/", "/", "/traffic/", "/models/"):
+        assert client.get(path).status_code == 200, path
+    return deployment
+
+
+def test_a_real_model_embeds_whole_and_split_alike(embedders: Laboratory, admin_client: Client) -> None:
     found = []
-    for replica in (embedders.single(), embedders.split()):
-        deployment = embedders.deploy(replica)
+    for start in (
+        lambda: served(embedders, admin_client),
+        lambda: embedders.deploy(embedders.split()),
+    ):
+        deployment = start()
         assert deployment.state == Deployment.States.RUNNING, deployment.state_reason
         assert async_to_sync(liveness.hung)(list(deployment.replicas.all())) == {}
         found.append(embedded(deployment))
@@ -82,6 +104,22 @@ def test_a_real_model_embeds_whole_and_split_alike(embedders: Laboratory) -> Non
     for whole, split in zip(*found, strict=True):
         assert split == pytest.approx(whole, abs=1e-4)
     assert found[0][0] != pytest.approx(found[0][1], abs=1e-2)
+
+
+def test_what_keeps_a_model_from_being_served_is_said_in_the_form(
+    embedders: Laboratory, admin_client: Client
+) -> None:
+    page = reverse("serving:serve_embeddings", args=[embedders.model.pk])
+    sent = {"device": embedders.devices["box-3"].pk, "slots": 2, "context_tokens": CONTEXT_TOKENS + 1}
+    answer = admin_client.post(page, sent)
+    assert answer.status_code == 422 and "up to 64 tokens; 65 are too many" in answer.content.decode()
+    answer = admin_client.post(page, {**sent, "slots": 64, "context_tokens": CONTEXT_TOKENS, "device": 999})
+    assert answer.status_code == 422
+    with pytest.raises(CannotPlan, match="makes embeddings and no text"):
+        launches.start_launch(embedders.model, list(embedders.devices.values()), {}, {}, None)
+    with pytest.raises(CannotDeploy, match="makes text and no embeddings"):
+        serve_embeddings(LanguageModel.objects.get(name="tiny"), embedders.devices["box-3"], 1, 64, None)
+    assert not Deployment.objects.exists()
 
 
 def test_a_file_says_whether_it_makes_embeddings(tmp_path: Path, small_model: Path) -> None:
