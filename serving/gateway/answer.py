@@ -50,12 +50,18 @@ class StreamedAnswer:
             self._name = b'"model":' + sse.compact(self.request.model)
         if not self.client.has_started:
             await self.client.start(200, EVENT_STREAM)
-        if sse.is_special(events):
+        if not sse.is_special(events):
+            return await self.client.write(self._shown(events))
+        shown = []
+        try:
             for event in sse.split(events):
                 if event := self._opened(event) if sse.is_special(event) else event:
-                    await self.client.write(self._shown(event))
-        else:
-            await self.client.write(self._shown(events))
+                    shown.append(self._shown(event))
+        finally:
+            # What comes before a fault is the client's, and what came together is one write.
+            if shown:
+                await self.client.write(b"".join(shown))
+        return None
 
     def take(self, events: bytes) -> bool:
         return self.client.write_now(self._shown(events))
