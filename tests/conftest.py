@@ -54,7 +54,7 @@ def require(part: str, found: object, remedy: str) -> None:
     pytest.skip(message)
 
 
-def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 30.0) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 90.0) -> Any:
     """The first true answer of `condition`; the limit only ends a test that would hang."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -35,7 +35,7 @@ SWEEP_MINUTES = 10
 RETRY_AFTER = timedelta(minutes=1)
 UNFINISHED = (Replica.States.STARTING, Replica.States.LOADING, Replica.States.DRAINING)
 
-States = ManagedProcess.States
+Kinds, States = ManagedProcess.Kinds, ManagedProcess.States
 Look = Observation | RemoteError
 
 
@@ -186,6 +186,7 @@ def watch(replica: Replica, hangs: str) -> None:
     """A replica with a dead or hung member is down as a whole; one with a silent host says so."""
     latest = newest(list(replica.processes.select_related("device").order_by("pk")))
     dead = [process for process in latest if process.state == States.EXITED]
+    dead.sort(key=lambda process: process.kind == Kinds.MASTER)  # it follows a lost worker, which is the cause
     if replica.state == Replica.States.READY and dead:
         cause = dead[0].exit_reason.split("\n\n")[0]
         reason = f"{dead[0].device}: {dead[0].get_kind_display()} ended: {cause}"

@@ -62,7 +62,7 @@ def search(demo_site: Site, demo_visitor: Visitor) -> Search:
     run = int(page.url.path.split("/")[2])
     [(job,)] = demo_site.rows("SELECT job_id FROM planner_planrun WHERE id = ?", run)
     found = Search(demo_site, demo_visitor, run, int(job))
-    wait_until(lambda: found.generations() > 2, "the search is under way", seconds=60)
+    wait_until(lambda: found.generations() > 2, "the search is under way", seconds=180)
     return found
 
 
@@ -80,9 +80,9 @@ def kill(site: Site, part: str) -> None:
     noted, pid = restarts(site, part), site.pid_of(part)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: restarts(site, part) == noted + 1, f"the restart of {part} is written down")
-    wait_until(lambda: site.pid_of(part) not in {None, pid}, f"{part} is there again")
-    wait_until(lambda: site.answers(part), f"{part} answers again", seconds=90)
+    wait_until(lambda: restarts(site, part) == noted + 1, f"the restart of {part} is written down", seconds=90)
+    wait_until(lambda: site.pid_of(part) not in {None, pid}, f"{part} is there again", seconds=90)
+    wait_until(lambda: site.answers(part), f"{part} answers again", seconds=180)
 
 
 def answers(site: Site, api_key: str) -> bool:
@@ -112,4 +112,4 @@ def test_a_killed_part_costs_neither_the_search_nor_a_replica(
     assert (attempts > 1) == (part == "worker"), "only a lost worker costs a second try"
     assert traces.replicas(demo_lab) == replicas
     assert site.rows("SELECT sum(restarts) FROM serving_replica") == [(0,)]
-    wait_until(lambda: answers(site, api_key), "the gateway answers", seconds=60)
+    wait_until(lambda: answers(site, api_key), "the gateway answers", seconds=180)

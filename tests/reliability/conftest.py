@@ -58,8 +58,8 @@ def lab_hosts(
     network: Network, identity: SshIdentity, laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, SshdHost]]:
     """The laboratory's three devices on three hosts of the network; silence is noticed within seconds."""
-    monkeypatch.setattr(errors, "CONNECT_SECONDS", 3.0)
-    monkeypatch.setattr(ssh, "KEEPALIVE_SECONDS", 1)
+    monkeypatch.setattr(errors, "CONNECT_SECONDS", 6.0)  # a busy machine is slow, not silent
+    monkeypatch.setattr(ssh, "KEEPALIVE_SECONDS", 2)
     hosts = {}
     for name, device in laboratory.devices.items():
         host = network.add_host(identity.public_key)

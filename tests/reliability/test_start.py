@@ -14,7 +14,7 @@ from jobs.models import JobLine, JobStep
 from serving.models import Deployment, ManagedProcess
 from serving.processes import observe
 from tests.reliability.conftest import all_alive
-from tests.serving.conftest import Laboratory
+from tests.serving.conftest import OWN_NETWORK, Laboratory
 
 WIDTH = 40  # more ports than other work on this machine may have taken
 
@@ -30,7 +30,7 @@ def foreign() -> Iterator[ExitStack]:
 def own_addresses(laboratory: Laboratory) -> None:
     """Addresses that no other laboratory on this machine uses."""
     for number, device in enumerate(laboratory.devices.values()):
-        device.address = f"127.0.71.{31 + number}"
+        device.address = f"{OWN_NETWORK}.{71 + number}"
         device.save()
 
 
@@ -56,7 +56,7 @@ def failed(deployment: Deployment, device: str, *words: str) -> None:
     assert not ManagedProcess.objects.exclude(state__in=["exited", "stopped"]).exists()
 
 
-@pytest.mark.parametrize(("address", "device"), [("127.0.71.31", "box-1"), ("127.0.71.32", "box-2")])
+@pytest.mark.parametrize(("address", "device"), [(f"{OWN_NETWORK}.71", "box-1"), (f"{OWN_NETWORK}.72", "box-2")])
 def test_port_that_was_taken_in_the_last_moment_is_named_on_master_and_worker(
     address: str, device: str, laboratory: Laboratory, foreign: ExitStack
 ) -> None:
@@ -68,7 +68,7 @@ def test_port_that_was_taken_in_the_last_moment_is_named_on_master_and_worker(
 
 
 def test_ports_on_which_others_listen_are_left_to_them(laboratory: Laboratory, foreign: ExitStack) -> None:
-    held = hold_ports(foreign, "127.0.71.33", listening=True)
+    held = hold_ports(foreign, f"{OWN_NETWORK}.73", listening=True)
     deployment = laboratory.deploy(laboratory.single())
     assert deployment.state == Deployment.States.RUNNING, deployment.state_reason
     taken = {one.getsockname()[1] for one in held}

@@ -32,6 +32,8 @@ from serving.services import deployments
 
 HEADER_BYTES = 16 * 2**20
 CONTEXT_TOKENS = 1024
+# Runs of the tests beside each other on one machine would take each other's ports.
+OWN_NETWORK = f"127.{100 + os.getpid() // 256 % 100}.{os.getpid() % 256}"
 MIB = 2**20
 TOOLS_TEMPLATE = Path(__file__).with_name("tool_calls.jinja")  # the small model's own knows no tools
 
@@ -135,7 +137,7 @@ def laboratory(
         device = Device.objects.create(
             name=f"box-{number}",
             connection=Device.Connections.LOCAL,
-            address=f"127.0.0.{30 + number}",
+            address=f"{OWN_NETWORK}.{30 + number}",
             state=Device.States.ONLINE,
             hardware={"cores": 1, "gpus": [], "memory_total_bytes": 4 * 10**9},
             llama=llama_facts,

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from inventory.models import Device
 from jobs.models import Job, JobStep, State
 from jobs.progress import Progress
-from serving.models import Deployment, Launch, Replica
+from serving.models import Deployment, Launch, ManagedProcess, Replica
 from serving.runner import reconcile
 from tests.serving.test_pages import deployment
 
@@ -91,3 +92,15 @@ def test_steps_that_another_one_ended_are_left_out_and_not_called_failed(transac
     assert steps["guilty"] == (JobStep.States.FAILED, "box-2 is gone")
     assert steps["loading"] == (JobStep.States.SKIPPED, "called off")
     assert steps["later"] == (JobStep.States.SKIPPED, "not started")
+
+
+def test_worker_is_named_as_the_cause_when_its_master_has_ended_with_it(deployment: Deployment) -> None:
+    replica = deployment.replicas.all()[0]
+    for name, kind, cause in (("box-1", "master", "it lost a worker"), ("box-2", "worker", "killed")):
+        device = Device.objects.create(name=name, connection=Device.Connections.LOCAL)
+        ManagedProcess.objects.create(
+            replica=replica, device=device, kind=kind, marker=name, state="exited", exit_reason=cause
+        )
+    reconcile.watch(replica, "")
+    assert replica.state == Replica.States.FAILED
+    assert replica.state_reason == "box-2: RPC worker ended: killed"

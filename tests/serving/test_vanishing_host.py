@@ -15,7 +15,7 @@ import pytest
 from inventory.models import Device
 from inventory.remote import create_identity
 from jobs.models import Job
-from serving.models import Deployment, ManagedProcess
+from serving.models import Deployment, ManagedProcess, Replica
 from serving.runner import reconcile, states
 from serving.services import deployments
 from tests.conftest import wait_until
@@ -73,19 +73,29 @@ def hosts(laboratory: Laboratory, sshd: Path, tmp_path: Path) -> Iterator[dict[s
         host.stop()
 
 
+@pytest.fixture
+def endless_load(laboratory: Laboratory, tmp_path: Path) -> None:
+    """The llama-server of box-1 never gets to load, so that whatever happens meanwhile happens meanwhile."""
+    device, program = laboratory.devices["box-1"], tmp_path / "llama-server"
+    program.write_text("#!/bin/sh\nwhile :; do sleep 0.2; done\n")
+    program.chmod(0o755)
+    device.llama = device.llama | {"server_path": str(program)}
+    device.save()
+
+
 def public_line(private_key: Path) -> str:
     return asyncssh.read_private_key(str(private_key)).export_public_key().decode().strip()
 
 
 def test_host_that_vanishes_is_named_and_cleaned_when_it_is_back(
-    laboratory: Laboratory, hosts: dict[str, SshdHost]
+    laboratory: Laboratory, hosts: dict[str, SshdHost], endless_load: None
 ) -> None:
     plan = laboratory.plan(laboratory.split())
     deployment = deployments.deploy(plan, laboratory.cluster(), laboratory.model, None)
     worker = threading.Thread(target=laboratory.work)
     worker.start()
-    rows = ManagedProcess.objects.filter(kind="worker", pid__isnull=False)
-    wait_until(rows.exists, "the worker on box-2 was started")
+    loading = Replica.objects.filter(state=Replica.States.LOADING)
+    wait_until(loading.exists, "the model is being loaded", seconds=120)
     vanish(hosts["box-2"])
     worker.join()
 
