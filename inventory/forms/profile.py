@@ -35,3 +35,11 @@ class ProfileForm(forms.Form):
         devices.queryset = Device.objects.usable()
         if not Device.objects.in_use().exists():
             del self.fields["anyway"]
+
+    def clean_model(self) -> LanguageModel:
+        model: LanguageModel = self.cleaned_data["model"]
+        if model.shape.get("pooling"):
+            raise forms.ValidationError(
+                "It makes embeddings and no text, so there are no tokens to time: serve it from its page."
+            )
+        return model

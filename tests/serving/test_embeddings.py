@@ -115,6 +115,10 @@ def test_what_keeps_a_model_from_being_served_is_said_in_the_form(
     assert answer.status_code == 422 and "up to 64 tokens; 65 are too many" in answer.content.decode()
     answer = admin_client.post(page, {**sent, "slots": 64, "context_tokens": CONTEXT_TOKENS, "device": 999})
     assert answer.status_code == 422
+    boxes = [device.pk for device in embedders.devices.values()]
+    timed = {"model": embedders.model.pk, "devices": boxes, "thoroughness": "quick"}
+    answer = admin_client.post(reverse("inventory:profiles_start"), timed)
+    assert "no tokens to time" in answer.content.decode()
     with pytest.raises(CannotPlan, match="makes embeddings and no text"):
         launches.start_launch(embedders.model, list(embedders.devices.values()), {}, {}, None)
     with pytest.raises(CannotDeploy, match="makes text and no embeddings"):
