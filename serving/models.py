@@ -282,12 +282,16 @@ class Retention(models.Model):
 
 
 class RequestRollUp(models.Model):
-    """Requests of five minutes that took the same way, added up, so that a week is quick to draw."""
+    """Requests of a step that took the same way, added up, so that a week is quick to draw."""
 
-    at = models.DateTimeField(db_index=True, help_text="start of the five minutes")
+    at = models.DateTimeField(help_text="start of the step")
+    step_seconds = models.PositiveIntegerField(default=300, help_text="length of the step")
     prefill_replica = models.ForeignKey(Replica, null=True, on_delete=models.SET_NULL, related_name="+")
     decode_replica = models.ForeignKey(Replica, null=True, on_delete=models.SET_NULL, related_name="+")
     tally = models.JSONField(help_text="Tally.to_dict")
+
+    class Meta:
+        indexes = [models.Index(fields=["step_seconds", "at"], name="roll_ups_of_a_step")]
 
 
 class RollUpMark(models.Model):

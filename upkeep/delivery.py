@@ -48,7 +48,7 @@ def post(url: str, secret: str, content: dict[str, Any], now: float | None = Non
         finally:
             connection.close()
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NotDelivered(f"{target.netloc} was not reached: {error}") from None
+        raise NotDelivered(f"{target.netloc} was not reached: {words(error)}") from None
     if not 200 <= status < 300:
         raise NotDelivered(f"{target.netloc} answered with {status}")
     return status
@@ -65,4 +65,9 @@ def mail(addresses: list[str], subject: str, text: str) -> None:
     try:
         send_mail(subject, text, None, addresses)
     except OSError as error:
-        raise NotDelivered(f"{settings.EMAIL_HOST} did not take the mail: {error}") from None
+        raise NotDelivered(f"{settings.EMAIL_HOST} did not take the mail: {words(error)}") from None
+
+
+def words(error: Exception) -> str:
+    """What the system calls the error, without its number."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

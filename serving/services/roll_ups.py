@@ -1,4 +1,4 @@
-"""Requests added up in steps of five minutes, each counted once, whenever its row came in."""
+"""Requests added up in steps of five minutes and of an hour, each counted once, whenever its row came in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import Max
 from serving.core.tally import Look, Tally
 from serving.models import RequestRollUp, RequestSample, RollUpMark
 
-STEP = timedelta(minutes=5)
+STEPS = (timedelta(minutes=5), timedelta(hours=1))
 BATCH = 20_000
 TAIL = 20_000
 COLUMNS = (
@@ -66,19 +66,22 @@ def _roll_up_batch() -> bool:
         found = list(rows.values_list("pk", *COLUMNS)[:BATCH])
         if not found:
             return False
-        for at, ways in grouped((Look(*row[1:]) for row in found), STEP).items():
-            _merge(at, ways)
+        looks = [Look(*row[1:]) for row in found]
+        for step in STEPS:
+            for at, ways in grouped(looks, step).items():
+                _merge(at, int(step.total_seconds()), ways)
         mark.rolled_up = found[-1][0]
         mark.save(update_fields=["rolled_up"])
     return True
 
 
-def _merge(at: datetime, ways: dict[Way, Tally]) -> None:
-    known = {
-        (row.prefill_replica_id, row.decode_replica_id): row for row in RequestRollUp.objects.filter(at=at)
-    }
+def _merge(at: datetime, step_seconds: int, ways: dict[Way, Tally]) -> None:
+    rows = RequestRollUp.objects.filter(at=at, step_seconds=step_seconds)
+    known = {(row.prefill_replica_id, row.decode_replica_id): row for row in rows}
     for way, tally in ways.items():
-        row = known.get(way) or RequestRollUp(at=at, prefill_replica_id=way[0], decode_replica_id=way[1])
+        row = known.get(way) or RequestRollUp(
+            at=at, step_seconds=step_seconds, prefill_replica_id=way[0], decode_replica_id=way[1]
+        )
         if row.pk:
             tally.merge(Tally.from_dict(row.tally))
         row.tally = tally.to_dict()
@@ -86,11 +89,12 @@ def _merge(at: datetime, ways: dict[Way, Tally]) -> None:
 
 
 def since(start: datetime, step: timedelta) -> Groups:
-    """All requests received since `start`: roll-ups, and the rows that are in none yet."""
+    """All requests received since `start`: roll-ups of the longest step that fits, and rows that are in none yet."""
     mark = RollUpMark.objects.first() or RollUpMark()
     rest = RequestSample.objects.filter(pk__gt=mark.rolled_up, received_at__gt=start).order_by("-pk")
     groups = grouped((Look(*row) for row in rest.values_list(*COLUMNS)[:TAIL]), step)
-    rows = RequestRollUp.objects.filter(at__gt=start).order_by("at")
+    longest = max((one for one in STEPS if 4 * one <= step), default=STEPS[0])
+    rows = RequestRollUp.objects.filter(at__gt=start, step_seconds=longest.total_seconds()).order_by("at")
     for at, prefill, decode, tally in rows.values_list("at", "prefill_replica", "decode_replica", "tally"):
         groups[bucket(at, step)][prefill, decode].merge(Tally.from_dict(tally))
     return groups

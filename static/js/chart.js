@@ -37,7 +37,7 @@ function layout(given) {
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", margin: { l: 8, r: 12, t: 12, b: 8 },
     colorway: ["accent", "decode", "prefill", "mixed", "danger", "ok"].map(token), hovermode: "x unified", autosize: true,
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, ...given, ...axes,
+    legend: { orientation: "h", traceorder: "normal", y: 1.02, yanchor: "bottom", x: 0 }, ...given, ...axes,
     font: { family: token("font"), size: 12.5, color: token("ink-2"), ...given.font },
     hoverlabel: { bgcolor: token("raised"), bordercolor: token("line-strong"), font: { color: token("ink"), family: token("font") } },
   };

@@ -56,6 +56,8 @@ form.addEventListener("submit", async (event) => {
     side.messages.push({ role: "user", content });
     add(side, "user", content);
   }
+  // On a phone the answers would stand a screen apart.
+  if (matchMedia("(max-width: 575px)").matches) root.querySelectorAll("[data-settings]").forEach((settings) => { settings.open = false; });
   const answered = await Promise.all(sides.map((side) => answer(side, controller.signal)));
   setRunning(null);
   if (!answered.includes(true)) input.value = content;
