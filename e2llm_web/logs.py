@@ -81,6 +81,8 @@ def logging_settings(level: str) -> dict[str, Any]:
             "django.request": {"filters": ["refusal_in_one_line"], "propagate": True},
             "celery.app.trace": {"filters": ["untold"], "propagate": True},
             "django.server": {"handlers": [], "level": level, "propagate": True},
+            # uvicorn brings handlers of its own, whose lines nobody would mask.
+            "uvicorn": {"handlers": [], "level": "WARNING", "propagate": True},
             "asyncssh": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
             "axes": {"level": "WARNING"},

@@ -1,4 +1,7 @@
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,38 @@ def test_an_error_that_nobody_foresaw_keeps_its_traceback() -> None:
 def test_every_app_of_ours_speaks_in_own_words() -> None:
     ours = {app.name for app in apps.get_app_configs() if Path(app.path).parent == settings.BASE_DIR}
     assert ours == OUR_APPS
+
+
+FAULTS_OF_A_SERVER = """
+import logging, os
+import uvicorn
+os.environ["DJANGO_SETTINGS_MODULE"] = "e2llm_web.settings"
+uvicorn.Config("serving.gateway.app:app", log_level="warning")
+import django
+django.setup()
+try:
+    try:
+        raise ValueError("Authorization: Bearer e2k-canary0123456789")
+    except ValueError as inner:
+        raise RuntimeError("password=canary for postgresql://e2llm:canary@db/e2llm") from inner
+except RuntimeError as error:
+    for name in ("uvicorn.error", "django.request", "celery.app.trace", "serving.gateway", "asyncio", "other"):
+        logging.getLogger(name).error("argv %s", ["--api-key=e2k-canary0123456789"], exc_info=error)
+"""
+
+
+def test_no_part_of_a_process_writes_a_secret_not_even_in_a_traceback(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS_OF_A_SERVER],
+        cwd=settings.BASE_DIR,
+        env={**os.environ, "E2LLM_DATA": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    written = done.stdout + done.stderr
+    assert done.returncode == 0, written
+    assert written.count("RuntimeError: password=[redacted]") == 6
+    assert "canary" not in written
 
 
 def test_a_refused_request_is_one_line_and_a_fault_of_the_server_keeps_its_traceback() -> None:
