@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ GENERATION_FIELDS = ["best_seconds", "mean_seconds", "bound_seconds", "evaluatio
 EVEN_PARTS = {"exact": 0.1, "genetic": 0.6, "local search": 0.7}
 GUESS_AFTER_SECONDS, GUESS_AFTER_SHARE = 2.0, 0.1
 COARSE_SECONDS = 5
+CHECK_SECONDS = 0.2
 SAVE_SECONDS = 0.25  # four messages a second at most
 
 
@@ -42,7 +45,7 @@ def plan_inline(problem: Problem, progress: Progress, run: PlanRun) -> Plan:
     record = Record(run, progress)
     progress.report("Working out what each group of devices can do", 0.0)
     try:
-        for step in search(problem, settings, rng, run.checkpoint):
+        for step in interruptible(search(problem, settings, rng, run.checkpoint), progress.check):
             record.take(step)
     except NoFeasiblePlan as error:
         record.refuse(error)
@@ -82,6 +85,25 @@ class Pace:
         due = now + spent * max(0.0, whole - way) / way
         self._due = due if self._due is None or self._due <= now else min(due, self._due)
         return self._due - now if self._due > now else None
+
+
+def interruptible(steps: Iterator[SearchStep], check: Callable[[], None]) -> Iterator[SearchStep]:
+    """The steps, each worked out beside this thread: `check` may end the search in the middle of a long one.
+
+    One integer program can take seconds, and nothing stops HiGHS; its thread then ends by itself.
+    """
+    side = ThreadPoolExecutor(1, "search")
+    try:
+        while True:
+            step = side.submit(next, steps, None)
+            while not wait([step], CHECK_SECONDS).done:
+                check()
+            found = step.result()
+            if found is None:
+                return
+            yield found
+    finally:
+        side.shutdown(wait=False)
 
 
 class Record:

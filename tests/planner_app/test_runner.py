@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
 
 from accounts.models import User
 from jobs import services as jobs
+from jobs.core.errors import Cancelled
 from jobs.models import Job, State
 from planner import events, runner, services
 from planner.core.errors import NoFeasiblePlan
@@ -62,6 +65,35 @@ def test_a_cancelled_run_keeps_no_worker_busy(small_cluster: dict[str, Any], ope
     run.refresh_from_db()
     assert run.job.state == State.CANCELLED
     assert not run.generations.exists()
+
+
+def test_a_search_stops_in_the_middle_of_a_step_that_takes_long() -> None:
+    begun, go_on = Event(), Event()
+
+    def steps() -> Iterator[SearchStep]:
+        yield SearchStep("columns", "quick", 0.1, 1)
+        begun.set()
+        go_on.wait()
+        yield SearchStep("columns", "never asked for", 0.2, 2)
+
+    def check() -> None:
+        if begun.is_set():
+            raise Cancelled
+
+    search = runner.interruptible(steps(), check)
+    assert next(search).message == "quick"
+    with pytest.raises(Cancelled):
+        next(search)
+    go_on.set()
+
+
+def test_what_a_search_raises_comes_out_beside_it() -> None:
+    def steps() -> Iterator[SearchStep]:
+        yield SearchStep("exact", "a step", 0.1, 1)
+        raise NoFeasiblePlan("memory", "It does not fit.", 1.0, "bytes", "Add a device.")
+
+    with pytest.raises(NoFeasiblePlan, match="does not fit"):
+        list(runner.interruptible(steps(), lambda: None))
 
 
 def steps_of(phase: str, first: float, last: float, seconds: list[float]) -> list[tuple[float, SearchStep]]:
