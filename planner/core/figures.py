@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.core.latency import PREFILL_PIECE_TOKENS
-from planner.core.memory import Floats
+from planner.core.memory import Floats, Ints
 from planner.core.problem import Problem
 from planner.core.slots import DECODE, PREFILL, Gathered, RolePoints, Splits, chosen
 
@@ -48,6 +48,12 @@ def shortest_answer(problem: Problem) -> float:
     return max(1.0, workload.output_tokens * float(np.exp(-SHORT_ANSWER_SIGMAS * sigma - sigma**2 / 2)))
 
 
+def stall_seconds(problem: Problem, slots: Ints, prompt_seconds: Floats) -> Floats:
+    """What prompts of the other slots add to each token, at worst: pieces of them run between two steps."""
+    piece = prompt_seconds * min(1.0, PREFILL_PIECE_TOKENS / problem.workload.input_tokens)
+    return np.minimum((slots - 1) * prompt_seconds / shortest_answer(problem), piece)
+
+
 def _mixed(problem: Problem, points: RolePoints, splits: Splits, gathered: Gathered) -> Figures:
     """Replicas that do both phases: their tokens come at the worst pace that prompts of others leave."""
     serial = problem.policy.runtime == "serial"
@@ -67,11 +73,9 @@ def _mixed(problem: Problem, points: RolePoints, splits: Splits, gathered: Gathe
     stall = prompt_whole if serial else prompt_slowest
     busy = (splits.pass_seconds if serial else splits.bottleneck_seconds)[group, point]
     lived = (prompt_whole + tokens * step + (slots - 1) * stall) / slots
-    piece = stall * min(1.0, PREFILL_PIECE_TOKENS / problem.workload.input_tokens)
-    per_token = np.minimum((slots - 1) * stall / shortest_answer(problem), piece)
     found = Figures(*(np.full(splits.pass_seconds.shape, np.inf) for _ in range(4)))
     found.rate[group, point] = 1.0 / np.maximum(busy, lived)
-    found.tpot[group, point] = step + per_token
+    found.tpot[group, point] = step + stall_seconds(problem, slots, stall)
     found.prompt[group, point] = prompt_whole
     found.pass_seconds[group, point] = step_whole
     return found

@@ -76,7 +76,7 @@ def _ratio_masks(
     """Past ten replicas: prefill goes to the k that gain most by it, for every k, or to any single one."""
     p = np.array([objective.rate(option) if option else 0.0 for option in prefill])
     d = np.array([max((objective.rate(option) for option in options), default=0.0) for options in decode])
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(over="ignore"):
         gain = np.where(p > 0, p / np.where(d > 0, d, np.finfo(float).tiny), -1.0)
     order = np.argsort(-gain, kind="stable")
     rank = np.empty(len(p), dtype=np.int64)

@@ -40,6 +40,8 @@ LOCAL_TRIES = 60_000  # over all starts
 # Simulated waits closer than this count as equal: the ranking by the closed form then decides.
 SAME_WAIT_SHARE, SAME_WAIT_SECONDS = 0.005, 0.02
 TIE_SECONDS = 1e-6
+ONLY_WAITS = "bounds of large clusters are known for the longest wait only"
+LARGER_ONES = "this plan beats them all with larger replicas, for which no bound is known"
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,7 @@ class _Search:
         self.allow_mixed = problem.policy.allow_mixed and settings.method != "paper"
         self.found = _Found(self.objective)
         self.bound: float | None = None
+        self.bound_devices = 0  # a replica may have for the bound to speak of it
         self.method = "genetic algorithm"
         self.rehearsed: dict[tuple[Choice, ...], tuple[Plan, Rehearsal]] = {}
         self.told: dict[tuple[Choice, ...], Forecast] = {}
@@ -166,6 +169,16 @@ class _Search:
             self.settings.method in ("auto", "exact") and many and columns.largest_replica(self.catalogue) > 0
         )
 
+    def _take_bound(self, seconds: float, limit: int, method: str) -> None:
+        """A bound for plans of replicas of up to `limit` devices, unless one for larger ones is known."""
+        if limit > self.bound_devices:
+            self.bound, self.bound_devices = seconds, limit
+            size = "" if self._speaks_of_all() else f", replicas of up to {counted(limit, 'device')}"
+            self.method = method + size
+
+    def _speaks_of_all(self) -> bool:
+        return self.bound_devices >= min(len(self.problem.devices), self.problem.model.blocks)
+
     def _wants_local_search(self) -> bool:
         many = len(self.problem.devices) > exact.ALL_GROUPS_DEVICES
         return self.settings.method in ("auto", "exact") and many and self.objective.name != SPLITWISE
@@ -174,24 +187,23 @@ class _Search:
         for step in columns.solve(self.catalogue, self.objective, self.allow_mixed):
             if step.seconds is not None:
                 self.found.add(step.choices, step.seconds)
-                self.bound = step.bound_seconds
+                assert step.bound_seconds is not None, "a plan comes with its bound here"
                 limit = columns.largest_replica(self.catalogue)
-                self.method = f"integer program over kinds, replicas of up to {counted(limit, 'device')}"
+                self._take_bound(step.bound_seconds, limit, "integer program over kinds")
             yield self._step("columns", step.message, 0.1 + 0.1 * step.fraction)
 
     def _wants_generation(self) -> bool:
-        many = len(self.problem.devices) > exact.MOST_DEVICES
-        able = many and columns.can_generate(self.catalogue, self.objective)
+        able = self.bound is None and columns.can_generate(self.catalogue, self.objective)
         return self.settings.method in ("auto", "exact") and able and bool(self.found.scores)
 
     def _generation(self) -> Iterator[SearchStep]:
-        for step in columns.generate(self.catalogue, self.objective, self.found.ranked()[:LOCAL_STARTS]):
+        starts = self.found.ranked()[:LOCAL_STARTS]
+        for step in columns.generate(self.catalogue, self.objective, starts, self.allow_mixed):
             if step.seconds is not None:
                 self.found.add(step.choices, step.seconds)
-            if step.bound_seconds is not None and not self.allow_mixed:
-                self.bound = step.bound_seconds
-                limit = columns.enumerable_size(len(self.problem.devices))
-                self.method = f"column generation, replicas of up to {counted(limit, 'device')}"
+            if step.bound_seconds is not None:
+                limit = columns.enumerable_size(self.catalogue)
+                self._take_bound(step.bound_seconds, limit, "column generation")
             yield self._step("columns", step.message, 0.7)
 
     def _local_search(self, most_starts: int) -> Iterator[SearchStep]:
@@ -211,11 +223,8 @@ class _Search:
             for ranked in step.plans:
                 self.found.add(ranked.choices, ranked.seconds)
             if step.plans:
-                self.method = "exact over all groupings and roles"
-                if step.proven:
-                    self.bound = step.plans[0].seconds
-                else:
-                    self.method = f"exact for replicas of up to {exact.LIMITED_REPLICA_DEVICES} devices"
+                limit = exact.replica_limit(len(self.problem.devices))
+                self._take_bound(step.plans[0].seconds, limit, "exact over all groupings and roles")
             yield self._step("exact", f"{step.done} of {step.total} groups", 0.1 * step.done / step.total)
 
     def _genetic(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
@@ -255,8 +264,7 @@ class _Search:
             label = f"Comparing with {len(LABELS)} other planners"
             if baseline is not None:
                 told = self._tell(baseline.choices) if baseline.choices else None
-                curve = self._rehearsed(baseline.choices)[1].wait_curve_seconds() if told else []
-                compared[baseline.name] = baseline.to_dict(told, curve, floor)
+                compared[baseline.name] = baseline.to_dict(told, floor)
             yield self._step("baselines", label, 0.7 + 0.15 * len(compared) / len(LABELS))
 
     def _simulate(self) -> Iterator[SearchStep]:
@@ -335,9 +343,16 @@ class _Search:
     def _proof(self, closed: float | None) -> Proof:
         # No plan waits less than not at all.
         bound = 0.0 if self.bound is None and closed is not None and closed <= TIE_SECONDS else self.bound
+        method = self.method
+        if bound is None and not self.objective.is_wait:
+            method += f"; {ONLY_WAITS}"
+        if bound is not None and closed is not None and closed < bound - TIE_SECONDS:
+            assert not self._speaks_of_all(), "nothing beats a bound for all plans"
+            bound, method = None, f"{method}; {LARGER_ONES}"
         gap = None if bound is None or closed is None else max(0.0, closed - bound)
-        optimal = gap is not None and gap <= TIE_SECONDS
-        return Proof(self.method, optimal, bound, 0.0 if optimal else gap, self.catalogue.evaluations)
+        is_for_all = self._speaks_of_all() or bound == 0.0
+        optimal = is_for_all and gap is not None and gap <= TIE_SECONDS
+        return Proof(method, optimal, bound, 0.0 if optimal else gap, self.catalogue.evaluations)
 
     def _step(self, phase: str, message: str, fraction: float) -> SearchStep:
         return SearchStep(phase, message, fraction, self.catalogue.evaluations, bound_seconds=self.bound)

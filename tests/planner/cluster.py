@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,14 @@ def random_problem(rng: np.random.Generator, n_devices: int, **changes: Any) -> 
         kv_handoff_bytes_per_token=1e5,
     )
     return problem(devices, model=shape, links=LAN, **{"min_tokens_per_second": 2.0, **changes})
+
+
+def linked(problem: Problem, rng: np.random.Generator) -> Problem:
+    """Most of the devices on links of their own."""
+    names = [device.name for device in problem.devices]
+    pairs = [
+        (a, b, Link(float(rng.uniform(1e5, 1e8)), float(rng.uniform(0.0, 0.005))))
+        for a, b in combinations(names, 2)
+        if rng.random() < 0.7
+    ]
+    return replace(problem, pairs=tuple(pairs))

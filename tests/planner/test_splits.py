@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -11,22 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.core.catalogue import Catalogue
-from planner.core.problem import Link, Problem
 from planner.core.slots import Group
-from tests.planner.cluster import random_problem
+from tests.planner.cluster import linked, random_problem
 
 POINT = 1  # two slots, or two sequences in each micro-batch
-
-
-def linked(problem: Problem, rng: np.random.Generator) -> Problem:
-    """Most of the devices on links of their own."""
-    names = [device.name for device in problem.devices]
-    pairs = [
-        (a, b, Link(float(rng.uniform(1e5, 1e8)), float(rng.uniform(0.0, 0.005))))
-        for a, b in combinations(names, 2)
-        if rng.random() < 0.7
-    ]
-    return replace(problem, pairs=tuple(pairs))
 
 
 def compositions(blocks: int, parts: int) -> list[tuple[int, ...]]:

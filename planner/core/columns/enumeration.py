@@ -1,151 +1,150 @@
-"""Every replica of few devices at once, serial runtime, by what it could do at best: columns for a bound.
+"""Every replica of few devices, by what it can do at best: columns for a bound.
 
-The figures are never worse than those of the real replica (its port is taken as if the master held every block), so a
-bound over them is a bound for every real plan with replicas of so many devices.
+No figure is worse than that of the real replica, so a bound over them is a bound for every real plan with replicas of
+so many devices. Prompts, and everything of the overlapped runtime, are the real figures; token steps of the serial
+runtime take the fastest link of each device and the fastest port for granted, and mixed replicas the best split for
+the prompt together with the best split for the step where the floor is checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import combinations
+from collections.abc import Generator, Iterator
+from itertools import combinations_with_replacement
 from math import comb
 
 import numpy as np
 
 from planner.core.catalogue import Catalogue, Option
-from planner.core.memory import Floats, Ints
-from planner.core.objective import Objective
-from planner.core.partition import min_plus
-from planner.core.slots import DECODE, PREFILL, Group, RolePoints
+from planner.core.columns.chains import Chains
+from planner.core.figures import stall_seconds
+from planner.core.memory import Floats
+from planner.core.slots import DECODE, MIXED, PREFILL, Group
 
 MOST_GROUPS = 50_000
+GROUPS_BETWEEN_STEPS = 2000
+LONG_SECONDS = 1e30
 OFFERED = 60  # replicas of each pricing
 
 
-def enumerable_size(n_kinds: int) -> int:
+def enumerable_size(catalogue: Catalogue) -> int:
     """Devices per replica up to which all groups are looked at."""
+    kinds = len(catalogue.costs.kinds)
+    most = min(len(catalogue.problem.devices), catalogue.costs.sums.blocks)
     size, total = 0, 0
-    while size < n_kinds and total + comb(n_kinds, size + 1) <= MOST_GROUPS:
+    while size < most and total + comb(kinds + size, size + 1) <= MOST_GROUPS:
         size += 1
-        total += comb(n_kinds, size)
+        total += comb(kinds + size - 1, size)
     return size
 
 
 class Enumeration:
-    """All groups of up to `size` kinds in one role, prefill or decode: rates are [group, operating point]."""
+    """All groups of up to `size` devices in one role: rates and slots are [group, operating point]."""
 
     def __init__(self, catalogue: Catalogue, role: str, size: int) -> None:
-        assert role in (PREFILL, DECODE), "the worst pace of a mixed replica depends on its split"
         self.catalogue = catalogue
-        self.points = catalogue.points(role, 1)
         self.role = role
-        self.size = size
         self.kinds = sorted(catalogue.costs.kinds)
-        self.groups: list[Group] = []
-        self.members = np.zeros((0, len(self.kinds)))
-        self.rate = np.zeros((0, len(self.points.slots)))
+        self.counts = {kind: catalogue.problem.kind_of.count(kind) for kind in self.kinds}
+        self.by_size = [
+            [
+                group
+                for group in combinations_with_replacement(self.kinds, k)
+                if all(group.count(kind) <= self.counts[kind] for kind in set(group))
+            ]
+            for k in range(1, size + 1)
+        ]
+        self.groups = [group for groups in self.by_size for group in groups]
+        self.members = np.array([[group.count(kind) for kind in self.kinds] for group in self.groups])
+        n_points = 1 if role == PREFILL else catalogue.problem.policy.max_slots
+        self.rate = np.zeros((len(self.groups), n_points))  # 0 where the replica cannot serve
+        self.slots = np.zeros((len(self.groups), n_points), dtype=np.int64)
 
     def work_out(self) -> Iterator[float]:
-        """Yield the share done while groups grow by one device at a time."""
-        chains = _Chains(self.points, self.kinds)
-        seconds = []
-        for size in range(1, self.size + 1):
-            groups = list(combinations(self.kinds, size))
-            index = {group: k for k, group in enumerate(groups)}
-            best = np.full((len(groups), len(self.points.slots)), np.inf)
-            for number, master in enumerate(self.kinds):
-                rows, passes = chains.with_master(master, index)
-                best[rows] = np.minimum(best[rows], passes)
-                yield (size - 1 + number / len(self.kinds)) / self.size
-            seconds.append(best)
-            self.groups += groups
-            if size < self.size:
-                chains = chains.longer()
-        self.rate = self._rates(np.concatenate(seconds))
+        """Yield the share done."""
+        if self.catalogue.serial and self.role != PREFILL:
+            yield from self._at_best()
+        else:
+            yield from self._as_they_are()
         able = np.flatnonzero((self.rate > 0).any(axis=1))
-        self.groups, self.rate = [self.groups[k] for k in able], self.rate[able]
-        self.members = np.array(
-            [[kind in group for kind in self.kinds] for group in self.groups], dtype=np.float64
-        )
+        self.groups = [self.groups[k] for k in able]
+        self.members, self.rate, self.slots = self.members[able], self.rate[able], self.slots[able]
 
-    def best(
-        self, prices: dict[int, float], objective: Objective, theta: float
-    ) -> tuple[float, list[Option]]:
+    def most_slots(self) -> float:
+        """More slots than any plan of these replicas has: every device with its best share."""
+        share = np.where(self.rate > 0, self.slots, 0).max(axis=1, initial=0) / self.members.sum(axis=1)
+        each = np.where(self.members > 0, share[:, None], 0.0).max(axis=0, initial=0.0)
+        kinds = self.catalogue.problem.kind_of
+        return float(sum(each[self.kinds.index(kind)] for kind in kinds))
+
+    def best(self, prices: dict[int, float], slot_weight: float, theta: float) -> tuple[float, list[Option]]:
         """The largest value less prices (of decode value, or theta for each prompt rate), and replicas near it."""
-        worth = self._worth(objective, theta)
+        worth = self._worth(slot_weight, theta)
         gain = worth.max(axis=1) - self._paid(prices)
         order = np.argsort(-gain, kind="stable")[:OFFERED]
         offered = [self._option(int(k), int(worth[k].argmax())) for k in order if gain[k] > 0]
         return float(gain.max(initial=-np.inf)), offered
 
-    def nearest(
-        self, prices: dict[int, float], objective: Objective, theta: float, count: int
-    ) -> list[Group]:
+    def nearest(self, prices: dict[int, float], slot_weight: float, theta: float, count: int) -> list[Group]:
         """The replicas that come nearest to being worth their price."""
-        gain = self._worth(objective, theta).max(axis=1) - self._paid(prices)
+        gain = self._worth(slot_weight, theta).max(axis=1) - self._paid(prices)
         return [self.groups[int(k)] for k in np.argsort(-gain, kind="stable")[:count]]
 
-    def _worth(self, objective: Objective, theta: float) -> Floats:
-        constant = 0.0 if self.role == PREFILL else objective.slot_weight * self.points.slots
+    def _worth(self, slot_weight: float, theta: float) -> Floats:
+        most = self.catalogue.problem.workload.requests
+        constant = 0.0 if self.role == PREFILL else slot_weight * np.minimum(self.slots, most)
         return np.where(self.rate > 0, constant + theta * self.rate, -np.inf)
 
     def _paid(self, prices: dict[int, float]) -> Floats:
         return np.asarray(self.members @ np.array([prices[kind] for kind in self.kinds]))
 
-    def _rates(self, seconds: Floats) -> Floats:
-        problem = self.catalogue.problem
-        if self.role == PREFILL:
-            rate = 1.0 / seconds
-        else:
-            rate = self.points.slots / (problem.workload.output_tokens * seconds)
-            rate = np.where(seconds * problem.policy.min_tokens_per_second <= 1 + 1e-12, rate, 0.0)
-        ports = max(problem.nic_bytes_per_second(device.name) for device in problem.devices)
-        size = problem.model.handoff_bytes(problem.workload.input_tokens)
-        return np.minimum(rate, ports / size) if problem.policy.handover and size else rate
-
-    def _option(self, group: int, row: int) -> Option:
+    def _option(self, group: int, point: int) -> Option:
         """What the bound counts with; a real replica of these devices may do less."""
-        rate = float(self.rate[group, row])
-        slots = int(self.points.slots[row])
+        rate, slots = float(self.rate[group, point]), int(self.slots[group, point])
         blocks = (0,) * len(self.groups[group])
         return Option(
             self.groups[group], self.role, slots, slots, 0, blocks, 0.0, 0.0, 0.0, 0.0, 0.0, rate, rate
         )
 
+    def _as_they_are(self) -> Iterator[float]:
+        catalogue = self.catalogue
+        for start in range(0, len(self.groups), GROUPS_BETWEEN_STEPS):
+            some = self.groups[start : start + GROUPS_BETWEEN_STEPS]
+            catalogue.work_out(self.role, some)
+            for number, group in enumerate(some, start):
+                place = catalogue.place(self.role, group)
+                if place is not None:
+                    here = place.table.slots[place.rows]
+                    at = np.zeros(1, dtype=np.int64) if self.role == PREFILL else here - 1
+                    self.rate[number, at] = place.table.requests_per_second[place.rows]
+                    self.slots[number, at] = here
+            yield (start + len(some)) / len(self.groups)
 
-class _Chains:
-    """Workers that share n blocks, for all groups of one size: [group, operating point, n]."""
+    def _at_best(self) -> Iterator[float]:
+        problem = self.catalogue.problem
+        floor, slots = problem.policy.min_tokens_per_second, self.catalogue.points(DECODE, 1).slots
+        self.slots[:] = slots
+        seconds = yield from self._shortest(DECODE)
+        if self.role == DECODE:
+            fast = seconds * floor <= 1 + 1e-12
+            rate = slots / (problem.workload.output_tokens * seconds)
+            ports = max(problem.nic_bytes_per_second(device.name) for device in problem.devices)
+            size = problem.model.handoff_bytes(problem.workload.input_tokens)
+            if problem.policy.handover and size:
+                rate = np.minimum(rate, ports / size)
+        else:
+            prompt = yield from self._shortest(PREFILL)
+            prompt[np.isinf(prompt)] = LONG_SECONDS  # no number of other slots may make a NaN of it
+            pace = seconds + stall_seconds(problem, slots, prompt)
+            fast = pace * floor <= 1 + 1e-12
+            rate = 1.0 / (yield from self._shortest(MIXED))
+        self.rate = np.where(fast, rate, 0.0)
 
-    def __init__(self, points: RolePoints, kinds: list[int]) -> None:
-        hops = 2 if points.star else 1
-        self.points = points
-        self.kinds = kinds
-        self.worker = {k: points.seconds(k)[0] + hops * points.hop(k, k)[:, None] for k in kinds}
-        nothing = np.full((1, len(points.slots), points.blocks + 1), np.inf)
-        nothing[..., 0] = 0.0
-        self.groups: list[Group] = [()]
-        self.seconds = nothing
-
-    def with_master(self, master: int, index: dict[Group, int]) -> tuple[Ints, Floats]:
-        """Pass of every chain with this master added: rows of `index`, and [row, operating point]."""
-        free = [k for k, group in enumerate(self.groups) if master not in group]
-        own = self.points.seconds(master)[1][:, 1:]
-        passes = (self.seconds[free][..., self.points.blocks - 1 :: -1] + own).min(axis=2)
-        rows = np.array([index[tuple(sorted((*self.groups[k], master)))] for k in free], dtype=np.int64)
-        return rows, passes
-
-    def longer(self) -> _Chains:
-        """One more worker, of a kind after the last one of the group."""
-        longer = _Chains(self.points, self.kinds)
-        groups: list[Group] = []
-        parts = []
-        for kind in self.kinds:
-            before = [k for k, group in enumerate(self.groups) if not group or group[-1] < kind]
-            if not before:
-                continue
-            rows = self.seconds[before].reshape(-1, self.points.blocks + 1)
-            joined, _ = min_plus(rows, np.tile(self.worker[kind], (len(before), 1)))
-            parts.append(joined.reshape(len(before), -1, self.points.blocks + 1))
-            groups += [(*self.groups[k], kind) for k in before]
-        longer.groups, longer.seconds = groups, np.concatenate(parts)
-        return longer
+    def _shortest(self, role: str) -> Generator[float, None, Floats]:
+        """The shortest pass of every group: [group, operating point]."""
+        chains = Chains(self.catalogue.points(role, 1), self.counts)
+        found = []
+        for number, groups in enumerate(self.by_size):
+            if number:
+                chains = chains.longer()
+            found.append((yield from chains.passes(groups)))
+        return np.concatenate(found)

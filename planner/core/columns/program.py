@@ -6,7 +6,7 @@ served in time, c S + X_D (W + (R - 1) Ta) >= R (see objective.py): both linear 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from planner.core.slots import PREFILL
 
 BISECTIONS = 40
 FIRST_GAPS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # how far above the bound a first plan is looked for
-NODE_LIMIT = 400
+NODE_LIMIT = 100  # so that one call stays short enough to cancel the search
 INFEASIBLE = 2  # scipy's status of a program without a solution
 CLOSE_ENOUGH = 0.001  # a plan this near the bound is good enough
 BOUND_SHARE = 1e-5
@@ -80,6 +80,7 @@ class Program:
         self, catalogue: Catalogue, objective: Objective, prefill: Sequence[Option], serving: Sequence[Option]
     ) -> None:
         self.objective = objective
+        self.slot_weight = objective.slot_weight  # in the fractional program; a bound may ask for more
         self.workload = objective.problem.workload
         self.catalogue = catalogue
         self.counts = kind_counts(catalogue)
@@ -111,7 +112,7 @@ class Program:
 
         workload = self.workload
         pace = workload.arrival_seconds + seconds / max(1, workload.requests - 1)
-        value = self.objective.slot_weight * self.slots + self.objective.theta(seconds) * self.decode_rate
+        value = self.slot_weight * self.slots + self.objective.theta(seconds) * self.decode_rate
         # Too little prefill costs more than any replica is worth, so that the program always has a solution.
         short = np.append(np.zeros(len(self.options)), 1.0)
         limits = np.array([*self.counts.values(), -1.0 / pace])
@@ -223,14 +224,20 @@ class Program:
     def reach(self, seconds: float, whole: bool) -> tuple[Floats | None, bool]:
         """How often each column is used in a plan that waits at most `seconds`, or whether there surely is none."""
         all_refuted = True
+        for found, is_refuted in self.attempts(seconds, whole):
+            if found is not None:
+                return found, False
+            all_refuted &= is_refuted
+        return None, all_refuted
+
+    def attempts(self, seconds: float, whole: bool) -> Iterator[tuple[Floats | None, bool]]:
+        """`reach` for each way to hold the wait, one program at a time."""
         for row, least, prefill_least in self._requirements(seconds):
             rows = [] if self.is_mixed else [self.prefill_rate]
             # The largest sum, rather than any sum that is large enough: HiGHS proves that several times faster.
             found, most = self._program(-row / least, rows, [prefill_least] * len(rows), whole)
-            if found is not None and float(row @ found) >= least * ENOUGH:
-                return found, False
-            all_refuted &= -most < ENOUGH
-        return None, all_refuted
+            is_enough = found is not None and float(row @ found) >= least * ENOUGH
+            yield found if is_enough else None, -most < ENOUGH
 
     def _requirements(self, seconds: float) -> list[tuple[Floats, float, float]]:
         """Alternatives that each hold the wait: a row with its least sum over decode, and the least prefill rate."""
