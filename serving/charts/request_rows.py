@@ -12,6 +12,11 @@ from serving.charts.traffic import PHASES, phase_seconds
 from serving.models import RequestSample
 
 ABSENT = "–"
+HANDOVERS: dict[str, str] = {
+    RequestSample.Handovers.NONE: "None",
+    RequestSample.Handovers.HIT: "Worked",
+    RequestSample.Handovers.FALLBACK: "Fell back",
+}
 UNANSWERED: dict[str, str] = {
     RequestSample.Outcomes.REFUSED: "Until it was refused",
     RequestSample.Outcomes.CANCELLED: "Until the client left",
@@ -45,6 +50,7 @@ def row(request: RequestSample) -> dict[str, Any]:
         "request": request,
         "tone": tones.OUTCOME[RequestSample.Outcomes(request.outcome)],
         "handover_tone": tones.HANDOVER[RequestSample.Handovers(request.handover)],
+        "handover": HANDOVERS[request.handover],
         "path": path_text(request),
         "rate": request.tokens_per_second(),
     }
