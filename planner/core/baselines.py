@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Baseline:
     name: str
     choices: tuple[Choice, ...]  # empty: this planner finds no plan
 
-    def to_dict(self, told: Forecast | None, floor: float) -> dict[str, Any]:
+    def to_dict(self, told: Forecast | None, curve: Sequence[float], floor: float) -> dict[str, Any]:
         if told is None:
             return {"label": LABELS[self.name], "feasible": False}
         return {
@@ -45,6 +45,7 @@ class Baseline:
             "p95_wait_seconds": told.p95_wait_seconds,
             "ttft_seconds": told.ttft_seconds,
             "slowest_tokens_per_second": told.slowest_tokens_per_second,
+            "wait_curve_seconds": list(curve),
         }
 
 

@@ -18,6 +18,7 @@ KEPT_CANDIDATES = 60
 # A plan that waits longer than the best by this much in the first burst is not simulated further: over all the
 # benchmarks' clusters the plan with the lowest mean was never more than 5 % behind in the first burst.
 BEHIND_SHARE, BEHIND_SECONDS = 0.15, 1.0
+CURVE_STEPS = 20  # a waiting curve is nearly straight between these: more would only make plan files longer
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,12 @@ class Rehearsal:
             ttft_seconds=_mean(float(run.ttft_seconds.mean()) for run in runs),
             slowest_tokens_per_second=min(run.slowest_tokens_per_second for run in runs),
         )
+
+    def wait_curve_seconds(self) -> list[float]:
+        """The wait that 0 %, 5 %, ... 100 % of the requests do not exceed, on average over the bursts simulated."""
+        shares = np.linspace(0.0, 100.0, CURVE_STEPS + 1)
+        curves = [np.percentile(run.wait_seconds, shares) for run in self._runs]
+        return [float(f"{seconds:.4g}") for seconds in np.mean(curves, axis=0)]
 
 
 def forecast(problem: Problem, plan: Plan, drawn: Sequence[Requests], router: str = LATE) -> Forecast:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from planner.core.counted import counted
 from planner.core.document import Fields, raise_if_any
 
 PLAN_FORMAT = "e2llm-plan/1"
 PLANNER_VERSION = "1"
 MODES = ("disaggregated", "mixed")
 ROLES = ("prefill", "decode", "mixed")
+MOST_BASELINES = 20
+LONGEST_CURVE = 101  # a point for each per cent
 
 
 @dataclass(frozen=True)
@@ -161,13 +164,23 @@ def _read_baselines(top: Fields) -> dict[str, Any]:
     if not document:
         return {}
     inner = Fields(document, "baselines", top.problems)
+    if inner.is_object and len(document) > MOST_BASELINES:
+        top.note("baselines", f"has {counted(len(document), 'entry', 'entries')}, more than {MOST_BASELINES}")
+        return {}
     for key in document if inner.is_object else ():
         one = inner.inner(key)
         one.text("label")
         if one.flag("feasible"):
             one.flag("holds_floor")
             one.number("max_wait_seconds")
+            _read_curve(one)
     return dict(document) if inner.is_object else {}
+
+
+def _read_curve(fields: Fields) -> None:
+    """Plans of an earlier version have none."""
+    if fields.has("wait_curve_seconds") and len(fields.numbers("wait_curve_seconds")) > LONGEST_CURVE:
+        fields.note("wait_curve_seconds", f"has more than {LONGEST_CURVE} points")
 
 
 def _read_replica(fields: Fields) -> Replica:

@@ -264,7 +264,8 @@ class _Search:
             label = f"Comparing with {len(LABELS)} other planners"
             if baseline is not None:
                 told = self._tell(baseline.choices) if baseline.choices else None
-                compared[baseline.name] = baseline.to_dict(told, floor)
+                curve = self._rehearsed(baseline.choices)[1].wait_curve_seconds() if told else []
+                compared[baseline.name] = baseline.to_dict(told, curve, floor)
             yield self._step("baselines", label, 0.7 + 0.15 * len(compared) / len(LABELS))
 
     def _simulate(self) -> Iterator[SearchStep]:

@@ -13,6 +13,8 @@ from planner.core.problem import Problem
 from planner.core.search import SearchSettings, find_plan
 from planner.services import EXAMPLES, Example
 
+FOUND = {"label": "x", "feasible": True, "holds_floor": True, "max_wait_seconds": 1.0}
+
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.key)
 @pytest.mark.parametrize("allow_mixed", [True, False])
@@ -51,6 +53,13 @@ def test_an_idle_device_must_be_one_of_the_cluster() -> None:
     [
         ([1], "baselines: [1] is not an object"),
         ({"paper": {"label": "x"}}, "baselines.paper.feasible: is missing"),
+        ({str(k): {} for k in range(21)}, "baselines: has 21 entries, more than 20"),
+        ({"a": FOUND | {"wait_curve_seconds": [0, -1]}}, "baselines.a.wait_curve_seconds[1]: -1 is negative"),
+        (
+            {"a": FOUND | {"wait_curve_seconds": [1] * 102}},
+            "baselines.a.wait_curve_seconds: has more than 101 points",
+        ),
+        (7, "baselines: 7 is not an object"),
     ],
 )
 def test_baselines_that_a_page_cannot_show_are_a_problem(baselines: object, told: str) -> None:

@@ -130,6 +130,16 @@ def test_the_delivered_plan_waits_no_longer_than_any_comparison() -> None:
             assert plan.predicted.max_wait_seconds <= other["max_wait_seconds"] * 1.005 + 0.02
 
 
+def test_the_plans_of_other_planners_have_a_short_waiting_curve() -> None:
+    cluster = with_workload(paper_problem(QWEN), arrival_seconds=0.5, input_cv=0.25, output_cv=0.4)
+    others = [other for other in find_plan(cluster, QUICK).baselines.values() if other["feasible"]]
+    for other in others:
+        curve = other["wait_curve_seconds"]
+        assert len(curve) == 21 and curve == sorted(curve)
+        assert curve[-1] == pytest.approx(other["max_wait_seconds"], rel=1e-3)
+    assert len(json.dumps(others)) < 600 * len(others)
+
+
 def test_paper_mode_keeps_phases_apart_and_ranks_by_the_papers_wait() -> None:
     plan = find_plan(paper_problem(QWEN), SearchSettings(method="paper"))
     assert plan.mode == "disaggregated"
