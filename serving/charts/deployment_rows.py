@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -15,6 +16,7 @@ from serving.core import backoff
 from serving.models import Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
 
 ABSENT = "–"
+SERVING = (Replica.States.READY, Replica.States.DRAINING)
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class ReplicaRow:
     waiting: int | None
     percent: int
     figures: list[Figure]
+
+    @property
+    def ready_since(self) -> datetime | None:
+        """None while it is not."""
+        return self.replica.ready_at if self.replica.state in SERVING else None
 
     @property
     def restarts_text(self) -> str:
@@ -87,8 +94,7 @@ def replica_rows(
 def replica_row(
     replica: Replica, load: dict[str, Any] | None, requests: Sequence[RequestSample]
 ) -> ReplicaRow:
-    serves = replica.state in (Replica.States.READY, Replica.States.DRAINING)
-    busy = 0 if not serves else load["running"] if load else None
+    busy = 0 if replica.state not in SERVING else load["running"] if load else None
     return ReplicaRow(
         replica=replica,
         tone=tones.REPLICA[Replica.States(replica.state)],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from inventory.models import Device
 from jobs.models import Job, JobStep, State
@@ -64,6 +66,14 @@ def test_replica_that_is_ended_reads_stopping(admin_client: Client, deployment: 
     live = text_of(admin_client, f"/deployments/{deployment.pk}/live/")
     assert live.count("Stopping") >= 2
     assert "Stopped" not in live
+
+
+def test_replica_that_failed_is_ready_since_never(admin_client: Client, deployment: Deployment) -> None:
+    deployment.replicas.update(ready_at=timezone.now() - timedelta(minutes=7))
+    page = f"/deployments/{deployment.pk}/live/"
+    assert text_of(admin_client, page).count("data-age") == 2
+    deployment.replicas.update(state=Replica.States.FAILED)
+    assert "data-age" not in text_of(admin_client, page)
 
 
 def test_stop_that_was_lost_after_its_last_process_ended_is_seen_to_be_over(deployment: Deployment) -> None:
