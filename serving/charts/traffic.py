@@ -203,6 +203,13 @@ def tiles(points: Sequence[Point], whole: Tally) -> list[Json]:
             "clock-history",
         ),
         tile("hits", "Hand-over hits", hit_rate(whole), f"{whole.hits} of {tried}", "arrow-left-right"),
+        tile(
+            "reuse",
+            "Prompts from cache",
+            percent_text(whole.reused_tokens / whole.prompt_tokens) if whole.prompt_tokens else ABSENT,
+            f"of {whole.prompt_tokens:,} tokens",
+            "files",
+        ),
         tile("errors", "Errors", str(whole.errors), refused, "exclamation-octagon"),
     ]
 

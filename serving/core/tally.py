@@ -30,6 +30,7 @@ class Look:
     first_token_seconds: float | None
     total_seconds: float
     prefilled_tokens: int | None
+    prompt_tokens: int | None
     output_tokens: int | None
 
     @property
@@ -108,7 +109,10 @@ class Spread:
 
 @dataclass
 class Tally:
-    """Requests added up; seconds are sums over all that reached their first token."""
+    """Requests added up; seconds are sums over all that reached their first token.
+
+    Prompt tokens are those of prompts of which it is known how many tokens were computed; the others were reused.
+    """
 
     requests: int = 0
     answered: int = 0
@@ -117,6 +121,8 @@ class Tally:
     hits: int = 0
     fallbacks: int = 0
     output_tokens: int = 0
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
     timed: int = 0
     queued_seconds: float = 0.0
     prefill_seconds: float = 0.0
@@ -138,6 +144,9 @@ class Tally:
         self.queued.add(look.queued_seconds)
         self.answer_rate.add(answer_rate(look.output_tokens, look.first_token_seconds, look.total_seconds))
         self.prompt_rate.add(prompt_rate(look.prefilled_tokens, look.prefill_seconds))
+        if look.prompt_tokens is not None and look.prefilled_tokens is not None:
+            self.prompt_tokens += look.prompt_tokens
+            self.reused_tokens += max(look.prompt_tokens - look.prefilled_tokens, 0)
         if look.first_token_seconds is not None:
             self._add_phases(look)
 

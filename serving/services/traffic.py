@@ -21,9 +21,8 @@ from serving.services.roll_ups import Groups, bucket
 
 MAX_REQUESTS = 4_000
 MAX_SAMPLES_A_STEP = 10
-SINGLE_REPLICAS_UP_TO = timedelta(minutes=10)
 SINGLE_REQUESTS_UP_TO = timedelta(hours=1)
-COLUMNS = ("at", "waiting", "running", "slots", "output_tokens")
+COLUMNS = ("gateway", "at", "waiting", "running", "slots", "output_tokens", "replicas")
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,12 @@ def requests_of(range_: Range, now: datetime) -> Requests:
     return Requests(roll_ups.grouped(looks, step), every, counts)
 
 
+def with_counts(looked_at: Tally, counts: Tally) -> Tally:
+    """Shares and times of the requests that were looked at, with the counts of all."""
+    counted = {name: getattr(counts, name) for name in ("requests", "hits", "fallbacks", "errors", "refused")}
+    return replace(looked_at, **counted)
+
+
 def counts_of(within: QuerySet[RequestSample]) -> Tally:
     outcomes, handovers = RequestSample.Outcomes, RequestSample.Handovers
     found = within.aggregate(
@@ -67,13 +72,18 @@ def counts_of(within: QuerySet[RequestSample]) -> Tally:
     return Tally(**found)
 
 
-def points(range_: Range, now: datetime) -> list[Point]:
+def points(rows: Sequence[tuple[Any, ...]], range_: Range) -> list[Point]:
     """Samples of all gateways added up, then averaged over the steps of the range."""
-    samples = thinned(TrafficSample.objects.filter(at__gt=now - range_.span), range_)
     groups: dict[datetime, list[tuple[Any, ...]]] = defaultdict(list)
-    for row in samples.order_by("at").values_list("gateway", *COLUMNS):
+    for row in rows:
         groups[bucket(row[1], range_.step)].append(row)
-    return [point(at, rows) for at, rows in groups.items()]
+    return [point(at, own) for at, own in groups.items()]
+
+
+def samples_of(range_: Range, now: datetime) -> list[tuple[Any, ...]]:
+    """Rows of COLUMNS, the oldest first; of a long range only some."""
+    samples = thinned(TrafficSample.objects.filter(at__gt=now - range_.span), range_)
+    return list(samples.order_by("at").values_list(*COLUMNS))
 
 
 def thinned(samples: QuerySet[TrafficSample], range_: Range) -> QuerySet[TrafficSample]:
@@ -100,21 +110,23 @@ def point(at: datetime, rows: Sequence[tuple[Any, ...]]) -> Point:
     return Point(at, sum(mean(2)), sum(mean(3)), max(mean(4)), sum(mean(5)))
 
 
-def replica_series(range_: Range, now: datetime) -> tuple[dict[str, Series], dict[str, str]]:
-    """Queue length per replica, for ranges short enough to read every sample; and the replicas' roles."""
-    if range_.span > SINGLE_REPLICAS_UP_TO:
-        return {}, {}
-    series: dict[str, Series] = defaultdict(list)
+def replica_series(
+    rows: Sequence[tuple[Any, ...]], range_: Range
+) -> tuple[dict[str, Series], dict[str, str]]:
+    """Queue length per replica, averaged over the steps of the range; and the replicas' roles."""
+    waiting: dict[str, dict[datetime, list[int]]] = defaultdict(lambda: defaultdict(list))
     roles: dict[str, str] = {}
-    samples = (
-        TrafficSample.objects.filter(at__gt=now - range_.span).order_by("at").values_list("at", "replicas")
-    )
-    for at, loads in samples:
-        for load in loads:
+    for row in rows:
+        at = bucket(row[1], range_.step)
+        for load in row[-1]:
             label = load.get("label") or f"replica {load['replica']}"
-            series[label].append((at, load["waiting"]))
+            waiting[label][at].append(load["waiting"])
             roles[label] = load.get("role", "")
-    return dict(series), roles
+    series: dict[str, Series] = {
+        label: [(at, sum(counts) / len(counts)) for at, counts in steps.items()]
+        for label, steps in waiting.items()
+    }
+    return series, roles
 
 
 def latest_sample() -> TrafficSample | None:
@@ -171,10 +183,11 @@ def workload_of_last_hour() -> dict[str, Any] | None:
 def page(range_: Range) -> dict[str, Any]:
     """Charts, tables and tiles of the traffic page."""
     now = timezone.now()
-    requests, seen = requests_of(range_, now), points(range_, now)
+    requests, samples = requests_of(range_, now), samples_of(range_, now)
+    seen = points(samples, range_)
     steps, whole = requests.by_step(), total(requests.by_step().values())
     lines = traffic.with_gaps(seen, range_.step)
-    by_replica, roles = replica_series(range_, now)
+    by_replica, roles = replica_series(samples, range_)
     figures = {
         "queue": traffic.queue(lines, by_replica, roles, range_, now),
         "slots": traffic.slots(lines, range_, now),
@@ -186,7 +199,7 @@ def page(range_: Range) -> dict[str, Any]:
     return {
         "figures": figures,
         "tables": {name: traffic.table_of(figure) for name, figure in figures.items()},
-        "tiles": traffic.tiles(seen, replace(requests.counts, first_token=whole.first_token)),
+        "tiles": traffic.tiles(seen, whole if requests.every == 1 else with_counts(whole, requests.counts)),
         "every": requests.every,
         "has_samples": bool(seen),
     }

@@ -203,6 +203,17 @@ def test_traffic_page_draws_the_queue_of_each_replica(
     assert hits["value"] == "100 %"
 
 
+@pytest.mark.parametrize("span", ["1h", "24h", "7d"])
+def test_the_queue_of_each_replica_is_drawn_over_every_range(
+    admin_client: Client, request_sample: RequestSample, traffic_samples: None, span: str
+) -> None:
+    found = admin_client.get(f"/traffic/charts/?range={span}").json()
+    own = next(series for series in found["figures"]["queue"]["data"] if series["name"] == "D2 (box-2)")
+    assert set(own["y"]) == {3.0}
+    reuse = next(tile for tile in found["tiles"] if tile["tile_id"] == "tile-reuse")
+    assert (reuse["value"], reuse["hint"]) == ("20 %", "of 100 tokens")
+
+
 def test_the_queue_and_the_first_token_have_one_name_each(
     admin_client: Client, request_sample: RequestSample, traffic_samples: None
 ) -> None:
