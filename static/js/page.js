@@ -13,7 +13,16 @@ function makeScrollable(frame) {
   frame.ariaLabel = `${heading}, scrolls sideways`;
 }
 
+// The same for a row of stages, which scrolls on some screens only: elsewhere it is no stop for the keyboard.
+const rows = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
+    else target.removeAttribute("tabindex");
+  }
+});
+
 async function enliven(root) {
+  root.querySelectorAll(".pipeline").forEach((row) => rows.observe(row));
   root.querySelectorAll(".table-scroll").forEach(makeScrollable);
   showTimes(root);
   if (root.querySelector("[data-chart]")) (await import("./chart.js")).drawAll(root);

@@ -56,6 +56,7 @@ form?.addEventListener("reset", () => {
   clearTimeout(timer);
   form.dispatchEvent(new Event("htmx:abort"));
   result.replaceChildren();
+  document.querySelector("#what-if-verdict").textContent = "Nothing is changed";
 });
 form?.addEventListener("htmx:beforeRequest", () => { askedAt = performance.now(); result.ariaBusy = "true"; });
 form?.addEventListener("htmx:afterRequest", () => {

@@ -99,8 +99,10 @@ def test_a_plan_says_what_binds_and_what_if_changes_it(
     row = page.locator("#what-if-result tr", has_text="A request every")
     expect(row).to_contain_text("20 s")
     page.press("#id_arrival_seconds", "Enter")
+    expect(page.locator("#what-if-verdict")).to_contain_text("Longest wait")
     page.get_by_label("one more like Dev.1").check()
     expect(page.locator("#what-if-result")).to_contain_text("Dev.1 no. 2 does not exist")
+    assert faults(page) == []
     page.fill("#id_min_tokens_per_second", "9000")
     page.press("#id_min_tokens_per_second", "Tab")
     expect(page.locator("#what-if-result")).to_contain_text("No plan could hold these limits")
@@ -112,6 +114,7 @@ def test_a_plan_says_what_binds_and_what_if_changes_it(
         expect(page.locator("#what-if-result")).not_to_contain_text("No plan could hold these limits")
     page.click("text=Back to those of this plan")
     expect(page.locator("#what-if-result")).to_be_empty()
+    expect(page.locator("#what-if-verdict")).to_have_text("Nothing is changed")
     slider = page.get_by_label("Seconds between requests, from a tenth to ten times")
     slider.press("End")
     expect(row).to_contain_text("10 s")
