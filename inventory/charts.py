@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inventory.core.link_matrix import outliers
-from inventory.core.model_fit import fit_of
+from inventory.core.model_fit import Setting, fit_of
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import DECODE, DEEP, Timing, cell_seconds, predict
 from inventory.core.quantities import bandwidth_text, bytes_text, counted, percent_text, seconds_text
@@ -179,15 +179,16 @@ def profile_charts(profile: Profile) -> list[Json]:
     return charts
 
 
-def model_fits(model: LanguageModel, devices: Sequence[Device], context_tokens: int) -> list[Json]:
-    """The fit table: what part of the model each device holds alone, for one request of this context."""
+def model_fits(model: LanguageModel, devices: Sequence[Device], setting: Setting) -> list[Json]:
+    """The fit table: what part of the model each device holds alone, for so many requests of this context."""
     shape = ModelShape.from_dict(model.shape)
     rows = []
     for device in devices:
         if device.gpu_usable_bytes is None:
             rows.append({"device": device, "text": "not probed yet", "percent": 0, "is_whole": False})
             continue
-        fit = fit_of(shape, device.gpu_usable_bytes, device.ram_usable_bytes or 0, context_tokens)
+        memory = device.gpu_usable_bytes, device.ram_usable_bytes or 0
+        fit = fit_of(shape, *memory, setting.context_tokens, setting.slots)
         where = f"on {device.main_pool_device}" if device.hardware.get("gpus") else "in RAM"
         text = f"{fit.main_blocks} of {fit.total_blocks} blocks {where}"
         if fit.second_blocks:
@@ -198,8 +199,8 @@ def model_fits(model: LanguageModel, devices: Sequence[Device], context_tokens: 
     return rows
 
 
-def block_rows(shape: ModelShape) -> list[Json]:
-    """Kinds of blocks with their mean sizes."""
+def block_rows(shape: ModelShape, setting: Setting) -> list[Json]:
+    """Kinds of blocks with their sizes, and what the caches of all blocks of a kind take."""
     rows = []
     for kind, count in shape.block_kinds.items():
         blocks = [block for block in shape.blocks if block.kind == kind]
@@ -213,6 +214,7 @@ def block_rows(shape: ModelShape) -> list[Json]:
                 "kv_bytes_per_token": blocks[0].kv_bytes_per_token or None,
                 "window_tokens": blocks[0].window_tokens,
                 "state_bytes": blocks[0].state_bytes or None,
+                "cache_bytes": sum(setting.cache_bytes(block) for block in blocks) or None,
             }
         )
     return rows

@@ -43,6 +43,12 @@ class Setting:
             return in_groups(self.cache_tokens)
         return in_groups(min(self.cache_tokens, window * self.slots + self.micro_batch_tokens))
 
+    def cache_bytes(self, block: BlockShape) -> int:
+        """One block's cache and recurrent state for all slots."""
+        scale = KV_TYPE_BYTES[self.kv_type] / KV_TYPE_BYTES["f16"]
+        cache = self.rows(block.window_tokens) * block.kv_bytes_per_token * scale
+        return round(cache) + self.slots * block.state_bytes
+
 
 def memory_of(shape: ModelShape, setting: Setting) -> Memory:
     """The four buffers of a server that runs the whole model with a unified cache and flash attention."""
@@ -53,9 +59,6 @@ def stage_memory_of(
     shape: ModelShape, setting: Setting, blocks: Sequence[BlockShape], *, master: bool
 ) -> Memory:
     """The buffers of one device that runs these blocks; the master holds what is not in a block as well."""
-    scale = KV_TYPE_BYTES[setting.kv_type] / KV_TYPE_BYTES["f16"]
-    kv = sum(setting.rows(block.window_tokens) * block.kv_bytes_per_token * scale for block in blocks)
-    state = setting.slots * sum(block.state_bytes for block in blocks)
     # The masks are inputs of the whole graph, and those are the master's.
     masked = shape.blocks if master else blocks
     windows = {block.window_tokens for block in masked if block.kv_bytes_per_token}
@@ -63,7 +66,7 @@ def stage_memory_of(
     ends = shape.weight_bytes - sum(block.size_bytes for block in shape.blocks)
     return Memory(
         weight_bytes=sum(block.size_bytes for block in blocks) + master * ends,
-        kv_bytes=round(kv) + state,
+        kv_bytes=sum(map(setting.cache_bytes, blocks)),
         compute_bytes=shape.compute_bytes(setting.micro_batch_tokens, cells, master=master),
         output_bytes=master * shape.logits_bytes(setting.slots),
     )

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET, require_POST
 from accounts.core.asked_number import asked_number
 from accounts.services import operator_required
 from inventory import charts, services
+from inventory.core.model_fit import Setting, memory_of
 from inventory.core.model_shape import ModelShape
 from inventory.library import library_folder
 from inventory.models import Device, LanguageModel
@@ -18,7 +19,9 @@ from jobs.models import Job, State
 from jobs.services import AlreadyRunning
 
 CONTEXTS = (2048, 8192, 32_768, 131_072)
+SLOT_COUNTS = (1, 2, 4, 8, 16)
 USUAL_CONTEXT = 8192
+MOST_SLOTS = 256
 LONGEST_CONTEXT = 10_000_000
 
 
@@ -40,16 +43,20 @@ def detail(request: HttpRequest, model_id: int) -> HttpResponse:
     model = get_object_or_404(LanguageModel, pk=model_id)
     shape = ModelShape.from_dict(model.shape)
     tokens = asked_number(request.GET.get("context", ""), LONGEST_CONTEXT) or USUAL_CONTEXT
+    slots = asked_number(request.GET.get("slots", ""), MOST_SLOTS) or 1
+    setting = Setting(tokens, slots, full_cache=shape.can_hand_over)
     context = {
         "model": model,
         "shape": shape,
-        "blocks": charts.block_rows(shape),
+        "blocks": charts.block_rows(shape, setting),
+        "memory": memory_of(shape, setting),
+        "narrow": memory_of(shape, Setting(tokens, slots)),
+        "slots": slots,
+        "slot_counts": SLOT_COUNTS,
         "files": model.files.select_related("device"),
-        "fits": charts.model_fits(model, list(Device.objects.all()), tokens),
+        "fits": charts.model_fits(model, list(Device.objects.all()), setting),
         "context_tokens": tokens,
         "contexts": CONTEXTS,
-        "kv_bytes": sum(block.kv_bytes(tokens, full_cache=False) for block in shape.blocks),
-        "kv_full_bytes": sum(block.kv_bytes(tokens, full_cache=True) for block in shape.blocks),
         "targets": Device.objects.filter(probed_at__isnull=False).exclude(model_files__model=model),
         "jobs": _copy_jobs(model),
         "profiles": model.profiles.current().select_related("device"),

@@ -9,6 +9,9 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import AuditEntry
+from inventory.core.model_fit import Setting, memory_of
+from inventory.core.model_shape import ModelShape
+from inventory.core.quantities import bytes_text
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 from jobs.models import Job
 from serving.models import Deployment, Launch
@@ -90,6 +93,20 @@ def test_the_fit_table_says_how_many_blocks_each_device_holds(
     admin_client: Client, devices: list[Device], model: LanguageModel
 ) -> None:
     assert "4 of 4 blocks in RAM" in admin_client.get(f"/models/{model.pk}/").content.decode()
+
+
+def test_a_model_says_what_its_server_takes_for_a_context_and_slots(
+    admin_client: Client, model: LanguageModel
+) -> None:
+    page = admin_client.get(f"/models/{model.pk}/?context=2048&slots=4")
+    setting = Setting(2048, 4, full_cache=True)
+    predicted = memory_of(ModelShape.from_dict(model.shape), setting)
+    text = page.content.decode()
+    assert page.context["memory"] == predicted
+    assert all(bytes_text(size) in text for size in (predicted.kv_bytes, predicted.compute_bytes))
+    assert "4 requests of" in text
+    assert sum(row["cache_bytes"] for row in page.context["blocks"]) == predicted.kv_bytes
+    assert admin_client.get(f"/models/{model.pk}/?context=x&slots=-1").status_code == 200
 
 
 def test_viewers_look_and_change_nothing(viewer_client: Client, devices: list[Device]) -> None:
