@@ -113,6 +113,19 @@ class Fields:
             for index, value in enumerate(values)
         )
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self.items(key)
+        for index, value in enumerate(values):
+            if not isinstance(value, str) or not value.strip():
+                self.problems.append(f"{self._at(key)}[{index}]: {_shown(value)} is not a text")
+        return tuple(value for value in values if isinstance(value, str))
+
+    def format(self, name: str) -> None:
+        """Note a document of another format, or one that does not say."""
+        value = self.raw("format")
+        if self.has("format") and value != name:
+            self.note("format", f"{_shown(value)} is not {name}")
+
     def inner(self, key: str) -> Fields:
         value = self.raw(key)
         if key not in self._values:

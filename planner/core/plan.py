@@ -121,19 +121,18 @@ class Plan:
         problems: list[str] = []
         top = Fields(document, "", problems)
         raise_if_any(problems)
-        if top.raw("format") not in (None, PLAN_FORMAT):
-            top.note("format", f"{top.raw('format')!r} is not {PLAN_FORMAT}")
+        top.format(PLAN_FORMAT)
         mode = top.choice("mode", MODES)
         replicas = top.each("replicas", _read_replica, minimum=1)
         plan = cls(
             mode=mode,
             replicas=replicas,
-            idle=tuple(str(name) for name in top.items("idle")),
+            idle=top.texts("idle"),
             predicted=_read_predicted(top.inner("predicted")),
             bottleneck=_read_bottleneck(top.inner("bottleneck")),
             proof=_read_proof(top.inner("proof")),
             baselines=_read_baselines(top),
-            assumptions=tuple(str(text) for text in top.items("assumptions")),
+            assumptions=top.texts("assumptions"),
             seed=top.whole("seed", maximum=2**63 - 1),
             version=top.text("version"),
             input_sha256=top.text("input_sha256"),

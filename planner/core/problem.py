@@ -183,22 +183,17 @@ class Problem:
         problems: list[str] = []
         top = Fields(document, "", problems)
         raise_if_any(problems)
-        if top.raw("format") not in (None, CLUSTER_FORMAT):
-            top.note("format", f"{top.raw('format')!r} is not {CLUSTER_FORMAT}")
+        top.format(CLUSTER_FORMAT)
         top.ignore("note")
         model = _read_model(top.inner("model"))
         workload = _read_workload(top.inner("workload"))
         policy = _read_policy(top.inner("policy"))
-        if len(top.items("devices")) > MAX_DEVICES:
-            count = len(top.items("devices"))
+        if (count := len(top.items("devices"))) > MAX_DEVICES:
             raise BadDocument([f"devices: {count} devices; this planner takes at most {MAX_DEVICES}"])
         devices = top.each("devices", _read_device, minimum=1)
         _note_doubles([device.name for device in devices], top)
         default_link, pairs = _read_links(top.inner("links"), {device.name for device in devices})
         top.close()
-        if model.blocks and workload.context_tokens < workload.input_tokens + workload.output_tokens:
-            needed = workload.input_tokens + workload.output_tokens
-            top.note("workload.context_tokens", f"{workload.context_tokens} does not hold {needed} tokens")
         raise_if_any(problems)
         return cls(model, workload, policy, devices, default_link, pairs)
 
@@ -242,12 +237,13 @@ def _table_dict(table: LatencyTable, points: str) -> dict[str, Any]:
 def _read_model(fields: Fields) -> ModelShape:
     blocks = fields.whole("blocks", minimum=1, maximum=MAX_BLOCKS)
     block_kinds, kinds = _read_kinds(fields, blocks)
+    block_bytes, resident_bytes = _read_block(fields)
     model = ModelShape(
         name=fields.text("name"),
         blocks=blocks,
         embedding_length=fields.whole("embedding_length", minimum=1),
-        block_bytes=fields.number("block_bytes", positive=True),
-        block_resident_bytes=fields.number("block_resident_bytes"),
+        block_bytes=block_bytes,
+        block_resident_bytes=resident_bytes,
         kv_slot_block_bytes=fields.number("kv_slot_block_bytes"),
         output_bytes=fields.number("output_bytes"),
         embedding_bytes=fields.number("embedding_bytes"),
@@ -258,10 +254,17 @@ def _read_model(fields: Fields) -> ModelShape:
         block_kinds=block_kinds,
         kinds=kinds,
     )
-    if model.block_resident_bytes >= model.block_bytes and not fields.problems:
-        fields.note("block_resident_bytes", "is not smaller than block_bytes")
     fields.close()
     return model
+
+
+def _read_block(fields: Fields) -> tuple[float, float]:
+    """Bytes of a block, and of the part that stays on the GPU."""
+    before = len(fields.problems)
+    whole, resident = fields.number("block_bytes", positive=True), fields.number("block_resident_bytes")
+    if len(fields.problems) == before and fields.is_object and resident >= whole:
+        fields.note("block_resident_bytes", "is not smaller than block_bytes")
+    return whole, resident
 
 
 def _read_kinds(fields: Fields, blocks: int) -> tuple[tuple[str, ...], tuple[tuple[str, BlockKind], ...]]:
@@ -270,7 +273,7 @@ def _read_kinds(fields: Fields, blocks: int) -> tuple[tuple[str, ...], tuple[tup
             fields.note("block_kinds", "is missing although kinds are given")
             fields.ignore("kinds")
         return (), ()
-    names = tuple(str(name) for name in fields.items("block_kinds"))
+    names = fields.texts("block_kinds")
     if len(names) != blocks:
         fields.note(
             "block_kinds", f"has {counted(len(names), 'entry', 'entries')} for {counted(blocks, 'block')}"
@@ -279,16 +282,14 @@ def _read_kinds(fields: Fields, blocks: int) -> tuple[tuple[str, ...], tuple[tup
     kinds = []
     for name in dict.fromkeys(names):
         one = inner.inner(name)
-        sizes = (one.number("block_bytes", positive=True), one.number("block_resident_bytes"))
-        kinds.append((name, BlockKind(*sizes, one.number("kv_slot_block_bytes"))))
-        if sizes[1] >= sizes[0] and not fields.problems:
-            one.note("block_resident_bytes", "is not smaller than block_bytes")
+        kinds.append((name, BlockKind(*_read_block(one), one.number("kv_slot_block_bytes"))))
         one.close()
     inner.close()
     return names, tuple(kinds)
 
 
 def _read_workload(fields: Fields) -> Workload:
+    before = len(fields.problems)
     workload = Workload(
         input_tokens=fields.whole("input_tokens", minimum=1, maximum=10**7),
         output_tokens=fields.whole("output_tokens", minimum=1, maximum=10**7),
@@ -299,6 +300,9 @@ def _read_workload(fields: Fields) -> Workload:
         output_cv=fields.number("output_cv", default=0.0),
         arrivals=fields.choice("arrivals", ARRIVALS, default="fixed"),
     )
+    needed = workload.input_tokens + workload.output_tokens
+    if len(fields.problems) == before and workload.context_tokens < needed:
+        fields.note("context_tokens", f"{workload.context_tokens} does not hold {needed} tokens")
     fields.close()
     return workload
 
@@ -312,7 +316,7 @@ def _read_policy(fields: Fields) -> Policy:
         allow_mixed=fields.flag("allow_mixed"),
         allow_idle=fields.flag("allow_idle"),
         handover=fields.flag("handover", default=True),
-        seed=fields.whole("seed", maximum=LARGEST_SEED, default=0),
+        seed=fields.whole("seed", maximum=LARGEST_SEED),
     )
     fields.close()
     return policy
