@@ -15,6 +15,7 @@ from jobs.models import Job
 from planner.models import PlanRun
 from serving import from_inventory
 from serving.core.beside import fits_beside
+from serving.core.firewall import WorkerPort
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.runner.operate import TASK
 
@@ -195,6 +196,20 @@ def previous_of(deployment: Deployment) -> Deployment | None:
     """The latest earlier deployment that was once ready."""
     earlier = Deployment.objects.filter(pk__lt=deployment.pk, replicas__ready_at__isnull=False)
     return earlier.distinct().order_by("-pk").first()
+
+
+def worker_ports(deployment: Deployment) -> list[WorkerPort]:
+    """The RPC workers of a deployment that were given a port, each with the master that uses it."""
+    placed = [row for row in current_processes(deployment) if row.device is not None and row.port is not None]
+    masters = {row.replica_id: row.device for row in placed if row.kind == ManagedProcess.Kinds.MASTER}
+    found = []
+    for row in placed:
+        master = masters.get(row.replica_id)
+        if row.kind == ManagedProcess.Kinds.WORKER and row.device is not None and master is not None:
+            address, from_address = row.device.address, master.address
+            if address and from_address:
+                found.append(WorkerPort(row.device.name, address, row.port or 0, from_address))
+    return found
 
 
 def current_processes(deployment: Deployment) -> list[ManagedProcess]:

@@ -59,6 +59,7 @@ def detail(request: HttpRequest, deployment_id: int) -> HttpResponse:
         "bottleneck": deployment.plan.get("bottleneck"),
         "idle": deployment.plan.get("idle", []),
         "endpoint": f"{settings.GATEWAY_URL}/v1",
+        "worker_ports": deployments.worker_ports(deployment),
         "can_hand_over": handover_cost.hands_over(deployment),
         "handover": handover_cost.cost_of(deployment, traffic.recent_requests(deployment)),
     }

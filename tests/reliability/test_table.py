@@ -1,4 +1,4 @@
-"""Every test that docs/reliability.md names is there, under the name that stands in its row."""
+"""Every test that docs/reliability.md and docs/threat-model.md name is there, under the name that stands in its row."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 TABLE = TESTS.parent / "docs" / "reliability.md"
+DEMANDS = TESTS.parent / "docs" / "threat-model.md"
+DEMANDS_BEGIN = "## Each demand and its test"
 SAME_AS_ABOVE = "…"
 
 
-def references() -> Iterator[tuple[str, str]]:
+def references(text: str) -> Iterator[tuple[str, str]]:
     """(module, words of the test's name) of all rows; a module alone has no words.
 
     `…` is the module with which the row above begins; a name without a module belongs to the one before it.
     """
     row_module = ""
-    for line in TABLE.read_text().splitlines():
+    for line in text.splitlines():
         if not line.startswith("| ") or line.startswith(("| row |", "| fault |")):
             continue
         quoted = re.findall(r"`([^`]+)`", line.rstrip("| ").rpartition(" | ")[2])
@@ -41,6 +43,16 @@ def has_test(module: str, words: str) -> bool:
 
 
 def test_every_test_in_the_table_of_faults_is_there() -> None:
-    named = list(references())
+    named = list(references(TABLE.read_text()))
     assert len(named) > 100
-    assert [f"{module}: {words}" for module, words in named if not has_test(module, words)] == []
+    assert absent(named) == []
+
+
+def test_every_test_in_the_table_of_security_is_there() -> None:
+    named = list(references(DEMANDS.read_text().partition(DEMANDS_BEGIN)[2]))
+    assert len(named) > 30
+    assert absent(named) == []
+
+
+def absent(named: list[tuple[str, str]]) -> list[str]:
+    return [f"{module}: {words}" for module, words in named if not has_test(module, words)]
