@@ -1,10 +1,12 @@
 import asyncio
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from inventory import remote
 from inventory.models import Device, SshIdentity
+from tests.conftest import require
 from tests.lab.sshd_host import MakeHost, SshdHost
 
 NASTY = [
@@ -216,6 +218,21 @@ def test_a_host_behind_another_is_reached_through_it(make_host: MakeHost, identi
     outer.stop()
     with pytest.raises(remote.HostUnreachable, match=str(outer.port)):
         run(again, ["true"])
+
+
+def own_addresses() -> str:
+    return subprocess.check_output(["ip", "-6", "-o", "addr", "show", "lo"], text=True)
+
+
+def test_a_host_with_an_ipv6_address_is_reached(sshd: Path, tmp_path: Path, identity: SshIdentity) -> None:
+    require("IPv6 on the loopback", "::1" in own_addresses(), "sysctl net.ipv6.conf.lo.disable_ipv6=0")
+    host = SshdHost(sshd, tmp_path / "six", "::1")
+    host.start(identity.public_key)
+    try:
+        device = device_on(host, identity)
+        assert run(device, ["sh", "-c", 'echo "$HOME"']).stdout.strip() == str(host.home)
+    finally:
+        host.stop()
 
 
 def test_a_ring_of_jump_hosts_is_refused(make_host: MakeHost, identity: SshIdentity) -> None:

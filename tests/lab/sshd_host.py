@@ -111,7 +111,7 @@ class SshdHost:
     def _wait(self) -> None:
         end = time.monotonic() + 20
         while time.monotonic() < end:
-            with socket.socket() as probe:
+            with socket.socket(family(self.address)) as probe:
                 if probe.connect_ex((self.address, self.port)) == 0:
                     return
             time.sleep(0.02)
@@ -121,7 +121,11 @@ class SshdHost:
 MakeHost = Callable[..., SshdHost]
 
 
+def family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
 def free_port(address: str) -> int:
-    with socket.socket() as probe:
+    with socket.socket(family(address)) as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
