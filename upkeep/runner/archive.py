@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -129,9 +130,12 @@ def write_tables(folder: Path, with_history: bool, report: Report) -> dict[str, 
     counts = {}
     for number, model in enumerate(models):
         label = model._meta.label
-        report(0.8 * number / len(models), f"Copying {model._meta.verbose_name_plural}")
+        tick = partial(report, 0.8 * number / len(models), f"Copying {model._meta.verbose_name_plural}")
+        tick()
         with private(folder / f"{label}.jsonl") as file:
-            counts[label] = rows.write(model, io.TextIOWrapper(file, encoding="utf-8", write_through=True))
+            counts[label] = rows.write(
+                model, io.TextIOWrapper(file, encoding="utf-8", write_through=True), tick
+            )
     return counts
 
 

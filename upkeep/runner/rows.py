@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
 from itertools import islice
 from typing import IO, Any
@@ -27,6 +27,7 @@ HISTORY = frozenset(
     }
 )
 BATCH = 500
+CHUNK = 2_000
 
 
 def tables(apps: Apps) -> list[type[Model]]:
@@ -40,13 +41,15 @@ def tables(apps: Apps) -> list[type[Model]]:
     return found
 
 
-def write(model: type[Model], file: IO[str]) -> int:
-    """One line for the columns, then one a row; how many rows."""
+def write(model: type[Model], file: IO[str], tick: Callable[[], None]) -> int:
+    """One line for the columns, then one a row; how many rows. `tick` is called now and then, and may raise."""
     fields = model._meta.concrete_fields
     names = [field.attname for field in fields]
     file.write(json.dumps(names) + "\n")
     count = 0
-    for row in model._base_manager.order_by("pk").values_list(*names).iterator(chunk_size=2000):
+    for row in model._base_manager.order_by("pk").values_list(*names).iterator(chunk_size=CHUNK):
+        if count % CHUNK == 0:
+            tick()
         values = [stored(field, value) for field, value in zip(fields, row, strict=True)]
         file.write(json.dumps(values, ensure_ascii=False) + "\n")
         count += 1
