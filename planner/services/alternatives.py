@@ -128,6 +128,9 @@ def with_registered(
     there = list(Device.objects.filter(pk__in=device_ids.values()))
     more = list(Device.objects.filter(pk__in=added))
     memory = from_inventory.counted_memory([*there, *more])
+    cluster = with_shared_memory(cluster, device_ids, there, memory)
+    known = from_inventory.machine_notes(there)
+    remarks += [note for note in from_inventory.machine_notes([*there, *more]) if note not in known]
     shape = ModelShape.from_dict(model.shape)
     holders = from_inventory.holders_of(model, [*there, *more])
     depth = from_inventory.mean_context_tokens(cluster["workload"])
@@ -151,6 +154,25 @@ def with_registered(
         "links": links,
         "devices": from_inventory.with_kinds([*map(dict, cluster["devices"]), *entries]),
     }
+
+
+def with_shared_memory(
+    cluster: Json,
+    device_ids: Mapping[str, int],
+    there: Sequence[Device],
+    memory: Mapping[int, tuple[int, int]],
+) -> Json:
+    """The cluster with less memory on the devices that share it, being one machine, with a new one."""
+    alone = from_inventory.counted_memory(there)
+    entries = []
+    for entry in cluster["devices"]:
+        pk = device_ids.get(entry["name"], 0)
+        lost = [before - now for before, now in zip(alone.get(pk, ()), memory.get(pk, ()), strict=True)]
+        if any(lost):
+            gpu, ram = entry["gpu_usable_bytes"] - lost[0], entry["ram_usable_bytes"] - lost[1]
+            entry = {**entry, "gpu_usable_bytes": max(gpu, 0), "ram_usable_bytes": max(ram, 0)}
+        entries.append(entry)
+    return {**cluster, "devices": entries}
 
 
 def best_profile(device: Device, models: Sequence[LanguageModel]) -> Profile:

@@ -165,6 +165,18 @@ def test_a_device_of_the_lab_is_added_with_its_measured_links(page: Client, plan
     assert "Dev.3" in asked(page, planned, added=[fourth.pk])
 
 
+def test_a_device_of_the_same_machine_shares_its_memory(planned: PlanRun) -> None:
+    first = Device.objects.get(name="Dev.1")
+    entry = {**cluster_of()["devices"][0], "name": "Dev.1b"}
+    second = profiled_device(entry, LanguageModel.objects.get())
+    Device.objects.filter(pk=second.pk).update(hardware=first.hardware)
+    inputs = services.changed_inputs(planned, Changes(added=[second.pk]))
+    had = planned.cluster["devices"][0]["gpu_usable_bytes"]
+    shares = [inputs.cluster["devices"][index]["gpu_usable_bytes"] for index in (0, 3)]
+    assert shares == [pytest.approx(had / 2, rel=0.1)] * 2
+    assert any("are one machine: its memory is counted once" in remark for remark in inputs.remarks)
+
+
 def test_a_device_that_cannot_be_added_is_named_with_the_reason(page: Client, planned: PlanRun) -> None:
     Device.objects.create(name="<b>new</b>", host="192.0.2.9")
     text = page.get(reverse("planner:run", args=[planned.pk])).content.decode()
@@ -187,7 +199,7 @@ def test_one_more_of_a_kind_has_the_links_of_its_original_and_cannot_be_deployed
     assert made.device_ids == {}
     runner.execute(made.job_id)
     text = page.get(reverse("planner:run", args=[made.pk])).content.decode()
-    assert "it can be studied, not deployed" in text
+    assert "so it can be studied, not deployed" in text
     assert "Deploy this plan?" not in text
 
 
