@@ -20,6 +20,12 @@ class Known:
     remedy: str
 
 
+PORT_TAKEN = Known(
+    "couldn't bind HTTP server socket|Failed to create server socket|Address already in use",
+    "its port is used by another process",
+    "Deploy again: another port is chosen each time.",
+)
+
 # The first that matches is said: a lost worker also makes its device an invalid argument.
 KNOWN = (
     Known(
@@ -43,11 +49,7 @@ KNOWN = (
         "this build does not know an option",
         "Install a newer llama.cpp there and probe the device again.",
     ),
-    Known(
-        "couldn't bind HTTP server socket|Failed to create server socket|Address already in use",
-        "its port is used by another process",
-        "Deploy again: another port is chosen each time.",
-    ),
+    PORT_TAKEN,
     Known(
         "Invalid host address|Cannot assign requested address",
         "the address is not one of this device",
@@ -89,6 +91,10 @@ KNOWN = (
 
 def known_cause(log: str) -> Known | None:
     return next((known for known in KNOWN if re.search(known.pattern, log, re.IGNORECASE)), None)
+
+
+def is_port_taken(log: str) -> bool:
+    return known_cause(log) is PORT_TAKEN
 
 
 def lacks_cause(log: str) -> bool:

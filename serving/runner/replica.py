@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from inventory.models import Device
@@ -36,6 +36,7 @@ class Unit:
     devices: dict[str, Device]
     processes: dict[str, ManagedProcess]
     commands: ReplicaCommands | None = None
+    tried_ports: set[int] = field(default_factory=set)
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -85,7 +86,8 @@ async def make_commands(fleet: Fleet, unit: Unit) -> None:
     """Choose a port and folders for each process, write them down, and make the command lines."""
     for name, process in unit.processes.items():
         state = fleet.states[unit.devices[name].pk]
-        port = observe.free_port(state.listening_ports | await run_in_database(ports_in_use))
+        taken = state.listening_ports | unit.tried_ports | await run_in_database(ports_in_use)
+        port = observe.free_port(taken)
         if port is None:
             raise JobFailed(
                 f"{name}: no port between {observe.FIRST_PORT} and {observe.LAST_PORT} is free. "
@@ -95,6 +97,7 @@ async def make_commands(fleet: Fleet, unit: Unit) -> None:
         slot_folder = from_inventory.slot_folder(
             state.home, process.marker, has_shared_memory=state.has_shared_memory
         )
+        unit.tried_ports.add(port)
         await run_in_database(states.note_wanted, process, port, run_folder, slot_folder)
     unit.commands = await run_in_database(
         from_inventory.commands_of, unit.deployment, unit.replica, unit.devices, unit.processes
@@ -144,7 +147,7 @@ async def worker_listens(fleet: Fleet, unit: Unit, name: str) -> None:
             await run_in_database(states.note_seen, process, States.READY)
             return
         if owner == "other":
-            raise JobFailed(
+            raise PortTaken(
                 f"{name}: port {command.port} is used by {who or 'another process'}. Deploy again."
             )
         if not is_running(process, await observe.observe(connection)):
@@ -164,6 +167,10 @@ class EndedWithoutCause(JobFailed):
     """A process ended soon after its start and its log does not say why: another try may tell."""
 
 
+class PortTaken(JobFailed):
+    """Somebody took the port after it was chosen; another one may do."""
+
+
 async def ended(fleet: Fleet, unit: Unit, name: str) -> JobFailed:
     """The error for a process that ended by itself, with what its log says; the log's end is kept.
 
@@ -180,7 +187,7 @@ async def ended(fleet: Fleet, unit: Unit, name: str) -> JobFailed:
     last_lines = "\n".join(log.splitlines()[-KEPT_LOG_LINES:])
     await run_in_database(states.note_ended, process, States.EXITED, f"{reason}\n\n{last_lines}")
     said_nothing = startup.lacks_cause(log) and states.age_seconds(process) < SOON_SECONDS
-    kind = EndedWithoutCause if said_nothing else JobFailed
+    kind = EndedWithoutCause if said_nothing else PortTaken if startup.is_port_taken(log) else JobFailed
     return kind(f"{name}: {process.get_kind_display()} ended: {reason}")
 
 

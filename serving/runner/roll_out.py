@@ -140,12 +140,24 @@ def failing(fleet: Fleet, key: str) -> Iterator[None]:
 
 
 async def start_replica(fleet: Fleet, unit: Unit) -> None:
-    """Workers, then the master, then the checks."""
-    await together(start_process(fleet, unit, name) for name in unit.workers)
-    await load_master(fleet, unit)
+    """Workers, then the master, then the checks; on other ports when one was taken in the last moment."""
+    try:
+        await start_processes(fleet, unit)
+    except units.PortTaken as error:
+        fleet.progress.log(f"{error} The replica is started again on other ports.")
+        if await units.stop_processes(fleet, list(unit.processes.values())):
+            raise
+        await read_facts(fleet, list(unit.devices.values()))
+        await units.make_commands(fleet, unit)
+        await start_processes(fleet, unit)
     with failing(fleet, check_key(unit.replica)):
         await readiness.check_plan_in_force(fleet, unit)
     await run_in_database(states.set_replica, unit.replica, Replica.States.READY)
+
+
+async def start_processes(fleet: Fleet, unit: Unit) -> None:
+    await together(start_process(fleet, unit, name) for name in unit.workers)
+    await load_master(fleet, unit)
 
 
 async def load_master(fleet: Fleet, unit: Unit) -> None:

@@ -41,7 +41,8 @@ def set_deployment(deployment: Deployment, state: Deployment.States, reason: str
 def note_wanted(process: ManagedProcess, port: int, run_folder: str, slot_folder: str) -> None:
     """Where the process is to be, written before the host is touched."""
     process.port, process.run_folder, process.slot_folder = port, run_folder, slot_folder
-    process.save(update_fields=["port", "run_folder", "slot_folder"])
+    process.state = ManagedProcess.States.WANTED
+    process.save(update_fields=["port", "run_folder", "slot_folder", "state"])
 
 
 def note_argv(process: ManagedProcess, command: ProcessCommand) -> None:

@@ -56,7 +56,9 @@ def failed(deployment: Deployment, device: str, *words: str) -> None:
     assert not ManagedProcess.objects.exclude(state__in=["exited", "stopped"]).exists()
 
 
-@pytest.mark.parametrize(("address", "device"), [(f"{OWN_NETWORK}.71", "box-1"), (f"{OWN_NETWORK}.72", "box-2")])
+@pytest.mark.parametrize(
+    ("address", "device"), [(f"{OWN_NETWORK}.71", "box-1"), (f"{OWN_NETWORK}.72", "box-2")]
+)
 def test_port_that_was_taken_in_the_last_moment_is_named_on_master_and_worker(
     address: str, device: str, laboratory: Laboratory, foreign: ExitStack
 ) -> None:
@@ -119,6 +121,33 @@ def test_server_that_ends_without_a_word_is_started_again_but_not_for_ever(
     said = JobLine.objects.filter(text__endswith="It is started again.")
     assert said.count() == 2, "each try is told in the log of the roll-out"
     assert not JobStep.objects.filter(state=JobStep.States.RUNNING).exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "key", "words"),
+    [
+        ("box-1", "server_path", "srv start: couldn't bind HTTP server socket, hostname: here, port: 1"),
+        ("box-2", "rpc_server_path", "Failed to create server socket"),
+    ],
+)
+def test_replica_whose_port_was_taken_in_the_last_moment_is_started_once_more_on_others(
+    device: str, key: str, words: str, laboratory: Laboratory, tmp_path: Path
+) -> None:
+    box, program = laboratory.devices[device], tmp_path / "program"
+    program.write_text(
+        f"#!/bin/sh\necho \"$*\" >>'{program}.starts'\n"
+        f"[ $(wc -l <'{program}.starts') = 1 ] && {{ echo \"{words}\"; exit 0; }}\nexec '{box.llama[key]}' \"$@\"\n"
+    )
+    program.chmod(0o755)
+    box.llama = box.llama | {key: str(program)}
+    box.save()
+    deployment = laboratory.deploy(laboratory.split())
+    assert deployment.state == Deployment.States.RUNNING, deployment.state_reason
+    assert JobLine.objects.filter(text__endswith="The replica is started again on other ports.").exists()
+    first, second = Path(f"{program}.starts").read_text().splitlines()
+    process = ManagedProcess.objects.get(device=box)
+    assert f" {process.port}" not in first
+    assert f" {process.port}" in second
 
 
 def test_another_build_on_one_device_is_refused_with_both_versions(laboratory: Laboratory) -> None:
