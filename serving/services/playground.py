@@ -190,8 +190,9 @@ def answering_replicas() -> list[Replica]:
 
 
 def served_models() -> list[str]:
-    """Names that the gateway answers to, the newest first."""
+    """Names of models that make text and that the gateway answers to, the newest first."""
     running = Deployment.objects.filter(
         wanted=Deployment.Wanted.RUNNING, state__in=[Deployment.States.RUNNING, Deployment.States.DEGRADED]
     )
-    return list(dict.fromkeys(running.values_list("name", flat=True)))
+    chatty = [one.name for one in running.select_related("model") if not one.makes_embeddings]
+    return list(dict.fromkeys(chatty))
