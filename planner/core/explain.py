@@ -124,7 +124,10 @@ def assumptions(problem: Problem) -> tuple[str, ...]:
         f"Every request gets at least {policy.min_tokens_per_second:g} tokens/s.",
     ]
     if not policy.handover:
-        texts.append("Moving the KV cache between replicas costs nothing, as in the paper.")
+        texts.append(
+            "Moving the KV cache between replicas costs nothing, as the paper assumes: a plan to compare with, "
+            "for no network moves it in no time."
+        )
     if problem.model.block_kinds:
         texts.append("Blocks differ: a stage is sized for the window of its blocks that needs most memory.")
     return tuple(texts)

@@ -8,9 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.core import columns
+from planner.core.assembly import build_plan, closed_form_proof
 from planner.core.catalogue import Catalogue, Option
 from planner.core.congestion import burst_wait, paper_wait
 from planner.core.exact import PartitionSolver, devices_of, solve
+from planner.core.forecast import bursts, forecast
 from planner.core.latency import Costs, hop_count, link_seconds
 from planner.core.memory import Floats, block_sums, gpu_blocks
 from planner.core.objective import PAPER, Objective
@@ -200,6 +203,34 @@ def test_d8_moving_the_kv_cache_is_a_stage() -> None:
     assert simulate([ignored, plenty], arrivals).max_wait_seconds == 0.0
     workload = Workload(2291, 100, 1.0, 100, 8192)
     assert float(burst_wait(1 / seconds, 1e9, 100, workload)) == pytest.approx(94.88, abs=0.05)
+
+
+@pytest.mark.parametrize("runtime", ["serial", "overlapped"])
+def test_d8_without_the_hand_over_no_port_binds_in_formula_bound_and_simulator(runtime: str) -> None:
+    counted = with_workload(
+        paper_problem(QWEN, 1, 2, 5, 6, allow_mixed=False, runtime=runtime),
+        input_tokens=2291,
+        output_tokens=20,
+        arrival_seconds=0.5,
+    )
+    ignored = replace(counted, policy=replace(counted.policy, handover=False))
+    waits = []
+    for cluster in (counted, ignored):
+        catalogue, objective = Catalogue(cluster), Objective("wait", cluster)
+        *_, exact = solve(catalogue, objective, False)
+        *_, generated = columns.generate(catalogue, objective, [], False)
+        best = exact.plans[0]
+        plan = build_plan(catalogue, best.choices, closed_form_proof("exact", 1), 0)
+        told = forecast(cluster, plan, bursts(cluster.workload, 0))
+        assert told.max_wait_seconds == pytest.approx(best.seconds, rel=0.05, abs=0.5)
+        assert generated.bound_seconds is not None and generated.bound_seconds <= best.seconds + 1e-6
+        waits.append(best.seconds)
+        for _, option in best.choices:
+            is_free = option.handover_seconds == 0.0 and (
+                option.requests_per_second == option.bare_requests_per_second
+            )
+            assert is_free == (cluster is ignored)
+    assert waits[1] < 0.9 * waits[0]
 
 
 @pytest.mark.parametrize("router", ["late", "slot-jsq", "classic-jsq"])
