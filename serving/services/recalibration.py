@@ -15,6 +15,7 @@ from accounts.models import User
 from accounts.services import audit
 from inventory import services as inventory
 from inventory.core.profile import scaled
+from inventory.core.quantities import counted
 from inventory.models import Device, Profile
 from planner.core.plan import Plan
 from planner.core.problem import Problem
@@ -50,7 +51,7 @@ def compare(deployment: Deployment) -> list[Compared]:
     ]
     if len(answered) < ENOUGH_REQUESTS:
         raise CannotRecalibrate(
-            f"{len(answered)} requests were answered in the last hour; {ENOUGH_REQUESTS} are needed. "
+            f"{counted(len(answered), 'request')} answered in the last hour; {ENOUGH_REQUESTS} are needed. "
             "Send it some, as many at once as usual."
         )
     depth = fmean((one.prompt_tokens or 0) + (one.output_tokens or 0) / 2 for one in answered)

@@ -85,7 +85,7 @@ def test_the_matrix_names_the_link_that_stands_out(admin_client: Client, devices
                 )
     page = admin_client.get("/links/").content.decode()
     assert "probably a 100 Mb port" in page
-    assert page.count("is-odd") == 2 and page.count("spread 3 %, ") == 6
+    assert page.count("is-odd") == 2 and page.count("spread 3 %<br>") == 6
     assert "4 directions by our own program over TCP, 2 directions by iperf3." in page
 
 

@@ -114,7 +114,7 @@ def test_profiles_follow_what_was_measured_and_the_error_is_gone(
 def test_without_requests_the_page_says_what_is_missing(deployment: Deployment, admin_client: Client) -> None:
     serve(deployment, 3)
     page = admin_client.get(f"/deployments/{deployment.pk}/recalibrate/").content.decode()
-    assert "3 requests were answered" in page and "Make new profiles" not in page
+    assert "3 requests answered" in page and "Make new profiles" not in page
 
 
 def hold(deployment: Deployment, beyond_bytes: int) -> Profile:
