@@ -17,6 +17,7 @@ from serving.core.balancer import Refused
 from serving.core.body import BadRequest, parse
 from serving.core.openai import Generation, chat_request, completion_request
 from serving.gateway.answer import Answer, StreamedAnswer, StreamedMessage, WholeAnswer, WholeMessage
+from serving.gateway.capabilities import check_tools
 from serving.gateway.choices import run_choices
 from serving.gateway.continuing import Resumed, resume
 from serving.gateway.doorway import CROWDED
@@ -206,6 +207,8 @@ async def run(
         raise ApiError(400, "not_supported", text, param="model")
     if gateway.keeps_prompts:
         timeline.prompt = prompt_text(request)
+    if "tools" in request.body:
+        await check_tools(gateway.capabilities, client, route, request, gateway.limits.control_seconds)
     answer = answer_for(client, timeline, request)
     if request.continues:
         request = await resume(request, route.any_endpoint(), gateway.limits.control_seconds)

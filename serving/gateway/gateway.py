@@ -12,6 +12,7 @@ from typing import Protocol
 from serving.core.crowd import Crowd
 from serving.core.rates import TokenRates
 from serving.core.retries import PoisonList, RetryBudget
+from serving.gateway.capabilities import Capabilities
 from serving.gateway.handing import Mover
 from serving.gateway.http import Client
 from serving.gateway.keys import Caller
@@ -65,6 +66,7 @@ class Gateway:
         self.poison = PoisonList(limits.poison_crashes, limits.poison_seconds)
         self.repeats = Repeats()
         self.metrics = Metrics()
+        self.capabilities = Capabilities()
         self.rates = TokenRates()
         self.usage = KeyUsage()
         self.callers = Crowd()  # requests of each key

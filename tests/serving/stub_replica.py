@@ -31,6 +31,7 @@ class Stub:
     prefix_cached: int = 0
     answers_slots: bool = True
     closes_messages: bool = False
+    props: dict[str, Any] = field(default_factory=dict)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     running: set[int] = field(default_factory=set)
@@ -71,6 +72,8 @@ class Stub:
             await self._json(writer, {"prompt": f"{text}<end>" if self.closes_messages else text})
         elif path == "/tokenize":
             await self._json(writer, {"tokens": list(range(len(body["content"].split())))})
+        elif path == "/props":
+            await self._json(writer, self.props)
         elif path == "/v1/embeddings":
             await self._embed(body, writer)
         elif path == "/slots" and method == "GET":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import openai
 import pytest
 
 from serving.gateway.routes import Endpoint
+from tests.conftest import require
 from tests.serving.gateway_server import MODEL, Running, endpoint, running_gateway
 from tests.serving.stub_replica import running_stub
 
@@ -114,6 +116,81 @@ async def test_a_tool_is_called_whole_and_streamed() -> None:
         assert json.loads(arguments) == {"city": "Oslo"}
 
 
+@pytest.mark.parametrize(
+    "choice", ["auto", "required", {"type": "function", "function": {"name": "weather"}}]
+)
+async def test_tools_that_a_template_does_not_know_are_not_left_out_in_silence(choice: Any) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": WEATHER}}
+    options = {"model": MODEL, "messages": ASK, "tools": [tool], "tool_choice": choice}
+    knows_none = {"chat_template_caps": {"supports_tools": False}}
+    async with running_stub(props=knows_none) as stub, running_gateway() as gateway:
+        gateway.serve(endpoint(1, stub.port))
+        create = gateway.openai.chat.completions.with_raw_response.create
+        if choice == "auto":
+            for _ in range(2):
+                answer = await create(**options)
+                assert answer.headers["x-e2llm-note"].startswith(
+                    "the chat template of this model knows no tools"
+                )
+            assert stub.paths.count("GET /props") == 1
+            return
+        with pytest.raises(openai.BadRequestError) as refusal:
+            await create(**options)
+        assert (refusal.value.code, refusal.value.param) == ("tools_unsupported", "tool_choice")
+        assert stub.bodies == []
+
+
+async def test_json_mode_gives_json(gateway: Running) -> None:
+    asked = [{"role": "user", "content": "Answer with a JSON object that holds three colours."}]
+    answer = await gateway.openai.chat.completions.create(
+        model=MODEL,
+        messages=asked,
+        temperature=0,
+        max_tokens=300,
+        response_format={"type": "json_object"},
+    )
+    text = answer.choices[0].message.content
+    assert text.lstrip().startswith("{")
+    if answer.choices[0].finish_reason == "stop":
+        assert isinstance(json.loads(text), dict)
+
+
+async def test_reasoning_comes_in_a_field_of_its_own() -> None:
+    deltas = [{"reasoning_content": "Hm. "}, {"reasoning_content": "Red."}, {"content": "Red!"}]
+    async with running_stub(deltas=deltas) as stub, running_gateway() as gateway:
+        gateway.serve(endpoint(1, stub.port))
+        create = gateway.openai.chat.completions.create
+        message = (await create(model=MODEL, messages=ASK)).choices[0].message
+        assert (message.reasoning_content, message.content) == ("Hm. Red.", "Red!")
+        pieces = [
+            chunk.choices[0].delta async for chunk in await create(model=MODEL, messages=ASK, stream=True)
+        ]
+        thought = "".join(getattr(delta, "reasoning_content", None) or "" for delta in pieces)
+        assert (thought, "".join(delta.content or "" for delta in pieces)) == ("Hm. Red.", "Red!")
+
+
+async def test_curl_streams_and_sees_statuses(gateway: Running) -> None:
+    curl = shutil.which("curl")
+    require("curl", curl, "apt install curl")
+
+    async def asked(key: str, body: dict[str, Any]) -> tuple[str, str]:
+        address = f"http://127.0.0.1:{gateway.port}/v1/chat/completions"
+        words = ["-sN", address, "-H", f"Authorization: Bearer {key}", "-H", "Content-Type: application/json"]
+        done = await asyncio.create_subprocess_exec(
+            str(curl), *words, "-w", "%{http_code}", "-d", json.dumps(body), stdout=asyncio.subprocess.PIPE
+        )
+        text = (await done.communicate())[0].decode()
+        return text[:-3], text[-3:]
+
+    body = {"model": MODEL, "messages": ASK, "max_tokens": 4}
+    events, status = await asked("k", {**body, "stream": True})
+    assert status == "200" and events.startswith("data: {") and events.endswith("data: [DONE]\n\n")
+    whole, status = await asked("k", body)
+    assert status == "200" and json.loads(whole)["usage"]["completion_tokens"] == 4
+    refused, status = await asked("wrong", body)
+    assert status == "401" and json.loads(refused)["error"]["type"] == "authentication_error"
+
+
 async def test_plain_text_is_completed(gateway: Running) -> None:
     create = gateway.openai.completions.create
     options = {"model": MODEL, "prompt": "One, two, three,", "temperature": 0, "max_tokens": 6}
@@ -158,6 +235,24 @@ async def test_anthropic_messages_whole_and_streamed(gateway: Running, claude: A
         final = await stream.get_final_message()
     assert text == whole.content[0].text
     assert final.stop_reason == "max_tokens" and final.usage.output_tokens == 10
+
+
+async def test_the_synchronous_sdk_of_anthropic_works_too(gateway: Running) -> None:
+    def ask() -> tuple[str, str]:
+        address = f"http://127.0.0.1:{gateway.port}"
+        with anthropic.Anthropic(base_url=address, api_key="k", max_retries=0) as claude:
+            options: Any = {
+                "model": MODEL,
+                "messages": ASK,
+                "max_tokens": 5,
+                "extra_body": {"temperature": 0},
+            }
+            whole = claude.messages.create(**options).content[0].text
+            with claude.messages.stream(**options) as stream:
+                return str(whole), "".join(stream.text_stream)
+
+    whole, streamed = await asyncio.to_thread(ask)
+    assert whole and whole == streamed
 
 
 async def test_anthropic_tools_and_their_results() -> None:
