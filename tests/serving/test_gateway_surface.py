@@ -146,7 +146,7 @@ async def test_json_mode_gives_json(gateway: Running) -> None:
         model=MODEL,
         messages=asked,
         temperature=0,
-        max_tokens=300,
+        max_tokens=60,
         response_format={"type": "json_object"},
     )
     text = answer.choices[0].message.content
