@@ -68,7 +68,11 @@ def allows_origin(client: Client, origins: frozenset[str]) -> bool:
     origin = client.header(b"origin")
     if not origin or not origins & {origin, "*"}:
         return False
-    client.extra_headers += [(b"access-control-allow-origin", origin.encode()), (b"vary", b"origin")]
+    client.extra_headers += [
+        (b"access-control-allow-origin", origin.encode()),
+        (b"access-control-expose-headers", SHOWN_TO_PAGES),
+        (b"vary", b"origin"),
+    ]
     return client.method == "OPTIONS"
 
 
@@ -295,6 +299,9 @@ async def embeddings(gateway: Gateway, client: Client) -> None:
 
 
 MODEL_PATH = "/v1/models/"
+SHOWN_TO_PAGES = (
+    b"x-request-id, retry-after, x-e2llm-note, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens"
+)
 ADDRESSES: dict[str, tuple[str, Handler]] = {
     "/healthz": ("GET", alive),
     "/readyz": ("GET", ready),

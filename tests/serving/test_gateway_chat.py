@@ -316,6 +316,7 @@ async def test_only_named_origins_may_call_from_a_page(stub: Stub, origin: str, 
             model=MODEL, messages=ASK, extra_headers={"Origin": origin}
         )
         assert (answer.headers.get("access-control-allow-origin") == origin) is allowed
+        assert ("retry-after" in answer.headers.get("access-control-expose-headers", "")) is allowed
 
 
 async def test_ready_and_metrics_tell_what_is_served(gateway: Running, stub: Stub) -> None:
