@@ -165,10 +165,8 @@ class Catalogue:
         splits = self.splits(role, groups)
         if splits is None:
             return
-        points, gathered = (
-            self.points(role, len(groups[0])),
-            Gathered(self.points(role, len(groups[0])), groups),
-        )
+        points = self.points(role, len(groups[0]))
+        gathered = Gathered(points, groups)
         able = figures(self.problem, points, splits, gathered)
         floor = self.problem.policy.min_tokens_per_second
         keep = np.isfinite(splits.pass_seconds) & (able.tpot * floor <= 1 + 1e-12)

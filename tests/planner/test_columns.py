@@ -72,12 +72,20 @@ def test_integer_program_agrees_with_the_exact_solver(
     st.sampled_from([4, 30, 500]),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
 def test_generated_bound_is_never_above_the_optimum(
-    seed: int, runtime: str, topology: str, requests: int, allow_mixed: bool, are_links_different: bool
+    seed: int,
+    runtime: str,
+    topology: str,
+    requests: int,
+    allow_mixed: bool,
+    allow_idle: bool,
+    are_links_different: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
-    problem = random_problem(rng, 5, runtime=runtime, topology=topology, requests=requests, max_slots=6)
+    policy = {"runtime": runtime, "topology": topology, "max_slots": 6, "allow_idle": allow_idle}
+    problem = random_problem(rng, 5, requests=requests, **policy)
     if are_links_different:
         problem = linked(problem, rng)
     elif rng.random() < 0.5:  # two that are interchangeable

@@ -218,6 +218,8 @@ class Program:
     @property
     def _even_pace_seconds(self) -> float:
         """From this wait on, prefill and decode can keep the same pace."""
+        if self.most_even_rate <= 0:
+            return float(np.inf)
         lag = 1.0 / self.most_even_rate - self.workload.arrival_seconds
         return max(0.0, lag) * (self.workload.requests - 1)
 
