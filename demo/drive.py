@@ -31,8 +31,8 @@ from serving.services import launches
 
 # One copy of the model with one slot needs about 209 MB on a single host. So box-1 holds it alone and the other two
 # only together: every plan of two replicas has one on one host and one across two.
-USABLE_BYTES = {"box-1": 900_000_000, "box-2": 193_000_000, "box-3": 193_000_000}
-SPAN_HINT = "to see one replica span two hosts, set the memory of box-2 and box-3 to 0.193 GB on their pages"
+USABLE_BYTES = {"box-1": 900_000_000, "box-2": 150_000_000, "box-3": 150_000_000}
+SPAN_HINT = "to see one replica span two hosts, set the memory of box-2 and box-3 to 0.15 GB on their pages"
 WHY_SO_SMALL = "the demo's hosts share this machine's memory"
 WORKLOAD = {
     "input_tokens": 128,

@@ -75,7 +75,8 @@ def cluster_of(
     return {
         "format": FORMAT,
         "note": " ".join(note for note in notes if note),
-        "model": model_entry(model.name, shape, workload["context_tokens"], policy["max_slots"]),
+        "model": model_entry(model.name, shape, workload["context_tokens"], policy["max_slots"])
+        | {"embedding_bytes": embedding_bytes(shape, devices)},
         "workload": workload,
         "policy": policy,
         "links": links,
@@ -180,6 +181,12 @@ def model_entry(name: str, shape: ModelShape, context_tokens: int, max_slots: in
         entry["block_kinds"] = [block.kind for block in shape.blocks]
         entry["kinds"] = sizes
     return entry
+
+
+def embedding_bytes(shape: ModelShape, devices: Sequence[Device]) -> int:
+    """The file has one number for all devices: a tied embedding is in memory once where none of them has a GPU."""
+    has_gpu = any(device.main_pool != "cpu" for device in devices)
+    return shape.embedding_bytes if has_gpu else shape.untied_embedding_bytes
 
 
 def block_sizes(blocks: Sequence[BlockShape], context_tokens: int, full_cache: bool) -> dict[str, int]:

@@ -103,7 +103,7 @@ def fit_of(shape: ModelShape, gpu_bytes: int, ram_bytes: int, context_tokens: in
     cache = slots * mean(block.kv_bytes(context_tokens, full_cache=True) for block in shape.blocks)
     mask = slots * slot_overhead_bytes(shape, context_tokens, full_cache=True)
     fixed = shape.output_bytes + shape.logits_bytes(slots) + shape.compute_bytes() + mask
-    free = gpu_bytes - fixed
+    free = gpu_bytes - fixed - (0 if ram_bytes else shape.untied_embedding_bytes)
     second_free = ram_bytes - (shape.embedding_bytes if ram_bytes else 0)
     if not resident:
         main = _whole(free, weight + cache, total)

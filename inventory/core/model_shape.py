@@ -101,6 +101,11 @@ class ModelShape:
         """Bytes of the head in mean blocks."""
         return self.output_bytes * len(self.blocks) / max(sum(block.size_bytes for block in self.blocks), 1)
 
+    @property
+    def untied_embedding_bytes(self) -> int:
+        """What the embedding takes beside the head in one pool of memory; a GPU has a copy of a tied one."""
+        return max(self.embedding_bytes - self.output_bytes, 0) if self.is_tied else self.embedding_bytes
+
     def kv_bytes_per_token(self) -> int:
         return sum(block.kv_bytes_per_token for block in self.blocks)
 

@@ -23,6 +23,7 @@ from planner.from_inventory import (
     block_sizes,
     cluster_of,
     counted_memory,
+    embedding_bytes,
     heaviest_mean,
     missing,
     model_entry,
@@ -71,6 +72,20 @@ def test_the_logits_buffer_is_a_row_for_each_of_the_most_slots(
     entry = lab(model, devices)["model"]
     assert POLICY["max_slots"] == 4
     assert entry["logits_buffer_bytes"] == 4 * shape().vocabulary * 4
+
+
+def test_a_tied_embedding_counts_once_where_no_device_has_a_gpu(devices: list[Device]) -> None:
+    tied, untied = shape(is_tied=True, embedding_bytes=120_000_000), shape(is_tied=False)
+    hosts = [Device(hardware={"gpus": []}), Device(hardware={"gpus": []})]
+    assert embedding_bytes(tied, hosts) == 20_000_000  # what stands beside the token embedding
+    assert embedding_bytes(untied, hosts) == untied.embedding_bytes
+    with_gpu = Device(hardware={"gpus": [{"name": "CUDA0", "description": "RTX", "shares_memory": False}]})
+    assert embedding_bytes(tied, [*hosts, with_gpu]) == tied.embedding_bytes
+
+
+def test_each_slot_takes_its_part_of_the_mask(model: LanguageModel, devices: list[Device]) -> None:
+    context = WORKLOAD["context_tokens"]
+    assert lab(model, devices)["model"]["slot_overhead_bytes"] == 512 * 2 * context
 
 
 def test_decode_steps_are_those_at_the_workloads_mean_context(
