@@ -26,13 +26,34 @@ NEVER = ("<img src=x", "<script>alert", "onerror=alert(1)>\"'>")
 @pytest.fixture
 def hostile(admin: User, tmp_path: Path) -> list[str]:
     """Rows whose every text is hostile, and the pages that show them."""
-    path = write_embedder(tmp_path / "m.gguf")
+    model, device = hostile_model(tmp_path), hostile_device()
+    ModelFile.objects.create(
+        model=model, device=device, path=f"/{HOSTILE}.gguf", size_bytes=1, seen_at=timezone.now()
+    )
+    job = Job.objects.create(
+        kind="x", label=HOSTILE, subject="x", state=State.FAILED, message=HOSTILE, error=HOSTILE
+    )
+    deployment = hostile_deployment(model, device)
+    key, _ = accounts.create_api_key(admin, HOSTILE[:80])
+    accounts.audit(admin, "device.added", HOSTILE, {"name": HOSTILE}, HOSTILE[:45])
+    return [
+        *("/", "/devices/", f"/devices/{device.pk}/", "/models/", f"/models/{model.pk}/", "/profiles/"),
+        *("/deployments/", f"/deployments/{deployment.pk}/", "/traffic/", "/traffic/requests/req-1/"),
+        *("/jobs/", f"/jobs/{job.pk}/", "/settings/keys/", f"/settings/keys/{key.pk}/", "/settings/audit/"),
+    ]
+
+
+def hostile_model(folder: Path) -> LanguageModel:
+    path = write_embedder(folder / "m.gguf")
     shape = shape_of([header_from_bytes(path.read_bytes(), path.stat().st_size)]).to_dict()
     shape |= {"name": HOSTILE, "notes": [HOSTILE]}
-    model = LanguageModel.objects.create(
+    return LanguageModel.objects.create(
         name=HOSTILE, architecture=HOSTILE[:40], fingerprint="f" * 64, size_bytes=1, shape=shape
     )
-    device = Device.objects.create(
+
+
+def hostile_device() -> Device:
+    return Device.objects.create(
         name=HOSTILE[:60],
         connection=Device.Connections.LOCAL,
         state=Device.States.LOST,
@@ -40,12 +61,10 @@ def hostile(admin: User, tmp_path: Path) -> list[str]:
         hardware={"cores": 1, "gpus": [], "memory_total_bytes": 1, "cpu": HOSTILE, "os": HOSTILE},
         llama={"version": HOSTILE, "flags": []},
     )
-    ModelFile.objects.create(
-        model=model, device=device, path=f"/{HOSTILE}.gguf", size_bytes=1, seen_at=timezone.now()
-    )
-    job = Job.objects.create(
-        kind="x", label=HOSTILE, subject="x", state=State.FAILED, message=HOSTILE, error=HOSTILE
-    )
+
+
+def hostile_deployment(model: LanguageModel, device: Device) -> Deployment:
+    """With a replica, a process and a request of its own."""
     deployment = Deployment.objects.create(
         model=model,
         name=HOSTILE,
@@ -74,13 +93,7 @@ def hostile(admin: User, tmp_path: Path) -> list[str]:
         error=HOSTILE,
         total_seconds=1.0,
     )
-    key, _ = accounts.create_api_key(admin, HOSTILE[:80])
-    accounts.audit(admin, "device.added", HOSTILE, {"name": HOSTILE}, HOSTILE[:45])
-    return [
-        *("/", "/devices/", f"/devices/{device.pk}/", "/models/", f"/models/{model.pk}/", "/profiles/"),
-        *("/deployments/", f"/deployments/{deployment.pk}/", "/traffic/", "/traffic/requests/req-1/"),
-        *("/jobs/", f"/jobs/{job.pk}/", "/settings/keys/", f"/settings/keys/{key.pk}/", "/settings/audit/"),
-    ]
+    return deployment
 
 
 @pytest.mark.django_db
