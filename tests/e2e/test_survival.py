@@ -80,7 +80,9 @@ def kill(site: Site, part: str) -> None:
     noted, pid = restarts(site, part), site.pid_of(part)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: restarts(site, part) == noted + 1, f"the restart of {part} is written down", seconds=90)
+    wait_until(
+        lambda: restarts(site, part) == noted + 1, f"the restart of {part} is written down", seconds=90
+    )
     wait_until(lambda: site.pid_of(part) not in {None, pid}, f"{part} is there again", seconds=90)
     wait_until(lambda: site.answers(part), f"{part} answers again", seconds=180)
 

@@ -80,7 +80,9 @@ class Visitor:
         return "" if state == "succeeded" else f"{state}: {error}"
 
     def api_key(self) -> str:
-        shown = self.send("/settings/keys/", {"name": "test", "scopes": ["generate", "tokenize"], "max_concurrent": 0})
+        shown = self.send(
+            "/settings/keys/", {"name": "test", "scopes": ["generate", "tokenize"], "max_concurrent": 0}
+        )
         found = re.search(r"e2k-[\w-]+", shown.text)
         assert found is not None, words(shown)
         return found[0]
