@@ -6,7 +6,7 @@ from typing import Any
 
 from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text, significant
 from planner.charts.stages import stage_rows
-from planner.charts.words import counts_handover, meanings
+from planner.charts.words import ESTIMATED, counts_handover, meanings
 from planner.core.counted import counted
 
 Json = dict[str, Any]
@@ -212,6 +212,7 @@ def plan_page(plan: Json, cluster: Json, *, is_simulated: bool = True) -> Json:
         "inputs": input_rows(cluster),
         "meanings": meanings(plan, cluster),
         "note": cluster.get("note", ""),
+        "is_estimated": ESTIMATED in cluster.get("note", ""),
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from inventory.core.quantities import percent_text
 
 Json = dict[str, Any]
+ESTIMATED = "Estimated, not measured"  # so begins what a cluster file's note says of such latencies
 ROLES = {
     "prefill": (
         "Prefill replica",

@@ -11,6 +11,7 @@ from inventory.core.other_model import decode_factor, estimated_tables, prefill_
 from inventory.core.quantities import significant
 from inventory.models import Device, LanguageModel, Profile
 from planner import from_inventory
+from planner.charts.words import ESTIMATED
 from planner.core.counted import counted
 from planner.models import PlanRun
 
@@ -216,7 +217,7 @@ def estimate_remarks(
     decode = significant(decode_factor(old, new, 1), 2)
     prefill = significant(prefill_factor(old, new, PROMPT_TOKENS), 2)
     return [
-        f"Estimated, not measured, on {', '.join(names)}: a block takes {decode} times as long for a token as one of "
+        f"{ESTIMATED}, on {', '.join(names)}: a block takes {decode} times as long for a token as one of "
         f"{timed}, by the bytes that it reads, and {prefill} times for a prompt, by its weights. "
         "Such estimates may be off by a factor of two."
     ]

@@ -148,6 +148,9 @@ def test_a_new_plan_of_a_what_if_takes_over_model_devices_and_numbers(
     assert [device["name"] for device in made.cluster["devices"]] == ["Dev.1", "Dev.5", "Dev.3"]
     assert made.cluster["workload"]["output_tokens"] == 300
     assert "Estimated, not measured, on Dev.1, Dev.2, Dev.5" in made.cluster["note"]
+    runner.execute(made.job_id)
+    text = page.get(reverse("planner:run", args=[made.pk])).content.decode()
+    assert "Not all of its latencies are measured." in text
 
 
 def test_a_device_of_the_lab_is_added_with_its_measured_links(page: Client, planned: PlanRun) -> None:
