@@ -86,9 +86,10 @@ def select(workers: Floats, masters: Floats, hop_floor: Floats) -> Selection:
     """
     n_points, n_devices, width = workers.shape
     n_blocks = width - 1
-    stages = np.repeat(workers[:, None, :, 1:], n_devices, axis=1)  # [point, master, device, n - 1]
     diagonal = np.arange(n_devices)
-    stages[:, diagonal, diagonal] = masters[..., 1:]
+    is_master = (diagonal[:, None] == diagonal)[..., None]
+    # [point, master, device, n - 1]
+    stages = np.where(is_master, masters[:, None, :, 1:], workers[:, None, :, 1:])
     flat = stages.reshape(n_points, n_devices, -1)
     nth = np.partition(flat, n_blocks - 1, axis=2)[..., n_blocks - 1]
     slowest = np.maximum(np.maximum(nth, stages[..., 0].max(axis=2)), hop_floor[:, None])
@@ -96,7 +97,7 @@ def select(workers: Floats, masters: Floats, hop_floor: Floats) -> Selection:
     # Only masters that reach the bottleneck are split; among them the shortest pass wins, then the first.
     point, master = ((slowest == bottleneck[:, None]) & np.isfinite(slowest)).nonzero()
     able = stages[point, master]
-    counts = _trim(able, bottleneck[point], n_blocks)
+    counts = _trim(able, bottleneck[point])
     passes = able[np.arange(len(able))[:, None], diagonal, counts - 1].sum(axis=1)
     best = np.lexsort((master, passes, point))
     is_first = np.ones(len(best), dtype=bool)
@@ -115,21 +116,17 @@ def select(workers: Floats, masters: Floats, hop_floor: Floats) -> Selection:
     return found
 
 
-def _trim(stages: Floats, bottleneck: Floats, n_blocks: int) -> Ints:
+def _trim(stages: Floats, bottleneck: Floats) -> Ints:
     """Blocks per device under the bottleneck: one each, then the N - M cheapest further ones; [row, device, n - 1]."""
-    n_rows, n_devices, _ = stages.shape
+    n_rows, n_devices, n_blocks = stages.shape
     extra = n_blocks - n_devices
-    one = np.ones((n_rows, n_devices), dtype=np.int64)
     if extra == 0 or not n_rows:
-        return one
+        return np.ones((n_rows, n_devices), dtype=np.int64)
     is_over = stages[..., 1:] > bottleneck[:, None, None]
     further = np.where(is_over, np.inf, stages[..., 1:]) - np.where(is_over, 0.0, stages[..., :-1])
-    price = np.partition(further.reshape(n_rows, -1), extra - 1, axis=1)[:, extra - 1, None, None]
-    below = (further < price).sum(axis=2)
-    equal = (further == price).sum(axis=2)
-    missing = extra - below.sum(axis=1, keepdims=True)
-    before = equal.cumsum(axis=1) - equal
-    return np.asarray(one + below + np.minimum(np.maximum(missing - before, 0), equal))
+    cheapest = further.reshape(n_rows, -1).argpartition(extra - 1, axis=1)[:, :extra]
+    device = cheapest // (n_blocks - 1) + np.arange(0, n_rows * n_devices, n_devices)[:, None]
+    return 1 + np.bincount(device.reshape(-1), minlength=n_rows * n_devices).reshape(n_rows, n_devices)
 
 
 def selection_rule(workers: Floats, masters: Floats, hops: Sequence[float]) -> Split | None:
