@@ -88,7 +88,7 @@ def select(workers: Floats, masters: Floats, hop_floor: Floats) -> Selection:
     n_blocks = width - 1
     diagonal = np.arange(n_devices)
     is_master = (diagonal[:, None] == diagonal)[..., None]
-    # [point, master, device, n - 1]
+    # Axes: point, master, device, n - 1.
     stages = np.where(is_master, masters[:, None, :, 1:], workers[:, None, :, 1:])
     flat = stages.reshape(n_points, n_devices, -1)
     nth = np.partition(flat, n_blocks - 1, axis=2)[..., n_blocks - 1]
