@@ -13,6 +13,8 @@ def networks(text: str) -> tuple[Network, ...]:
 
 
 def is_within(address: str, proxies: tuple[Network, ...]) -> bool:
+    if not proxies:
+        return False
     try:
         parsed = ip_address(address)
     except ValueError:

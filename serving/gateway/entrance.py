@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from accounts.core.key_terms import Scope
@@ -35,9 +35,12 @@ def caller_of(gateway: Gateway, client: Client, scope: Scope | None = None) -> C
 @contextmanager
 def admitted(gateway: Gateway, caller: Caller) -> Iterator[None]:
     """Counts a request of a key while it is open, and 429 for one too many."""
-    one = one_more(gateway.callers, caller.key, caller.max_concurrent, busy(caller))
-    with refusals_counted(gateway, caller), one:
-        yield
+    with refusals_counted(gateway, caller):
+        if not caller.max_concurrent:
+            yield
+            return
+        with one_more(gateway.callers, caller.key, caller.max_concurrent, lambda: busy(caller)):
+            yield
 
 
 def busy(caller: Caller) -> ApiError:
@@ -53,7 +56,7 @@ def visiting(gateway: Gateway, peer: str, forwarded: str) -> Iterator[None]:
         yield
         return
     address = client_address(peer, forwarded, limits.proxies)
-    with one_more(gateway.visitors, address, limits.connections_per_address, crowded()):
+    with one_more(gateway.visitors, address, limits.connections_per_address, crowded):
         yield
 
 
@@ -63,9 +66,9 @@ def crowded() -> ApiError:
 
 
 @contextmanager
-def one_more(crowd: Crowd, name: str, limit: int, refusal: ApiError) -> Iterator[None]:
-    if limit and crowd.count(name) >= limit:
-        raise refusal
+def one_more(crowd: Crowd, name: str, limit: int, refusal: Callable[[], ApiError]) -> Iterator[None]:
+    if crowd.count(name) >= limit:
+        raise refusal()
     crowd.enter(name)
     try:
         yield
