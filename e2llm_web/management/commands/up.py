@@ -13,7 +13,7 @@ from typing import IO, Any
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, connections
+from django.db import DatabaseError, connections
 from django.urls import reverse
 
 from accounts import vault
@@ -23,7 +23,9 @@ from accounts.services import create_login_link
 from e2llm_web import embedded_redis, parts, ports
 from e2llm_web.addresses import Addresses
 from e2llm_web.supervisor import PartFailed, StopRequested, Supervisor
+from jobs.core.errors import JobFailed
 from serving.models import Deployment
+from upkeep.runner.before_upgrade import copy_before_upgrade
 
 LEAST_FREE_BYTES = 300 * 10**6
 
@@ -191,15 +193,28 @@ def child_environment(addresses: Addresses) -> dict[str, str]:
 
 def migrate() -> None:
     say("up", "bringing the database up to date")
+    copy = None
     try:
+        copy = copy_before_upgrade()
         call_command("migrate", interactive=False, verbosity=0)
-    except OperationalError as error:
-        raise PartFailed(
-            f"The database does not answer: {str(error).strip()}\n"
-            "Remedy: start it or correct DATABASE_URL; without DATABASE_URL a file in the data folder is used."
-        ) from None
+    except (DatabaseError, JobFailed) as error:
+        raise PartFailed(why_not_migrated(error, copy)) from None
     finally:
         connections.close_all()
+
+
+def why_not_migrated(error: Exception, copy: Path | None) -> str:
+    if isinstance(error, JobFailed):
+        return f"The database was not upgraded, since it could not be copied before. {error}"
+    if copy is not None:
+        return (
+            f"The database could not be upgraded: {str(error).strip()}\n"
+            f"Remedy: it is as it was before in {copy}; start the old version with it in place of e2llm.sqlite3."
+        )
+    return (
+        f"The database does not answer: {str(error).strip()}\n"
+        "Remedy: start it or correct DATABASE_URL; without DATABASE_URL a file in the data folder is used."
+    )
 
 
 def welcome(addresses: Addresses, *, always_link: bool) -> None:
