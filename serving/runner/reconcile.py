@@ -150,10 +150,11 @@ def act(deployment: Deployment, hung: dict[int, str]) -> None:
     """Start the one job that brings the deployment nearer to what is wanted, if there is anything to do."""
     if deployment.wanted == Deployment.Wanted.STOPPED:
         left = states.left_on_hosts().filter(replica__deployment=deployment).exclude(device=None)
-        if not left.exists():
+        if left.exists():
+            if not failed_lately(deployment):
+                start(deployment, {"action": "stop"}, f"Stop {deployment}")
+        elif deployment.state == Deployment.States.STOPPING:
             states.note_stopped(deployment)
-        elif not failed_lately(deployment):
-            start(deployment, {"action": "stop"}, f"Stop {deployment}")
         return
     replicas = list(deployment.replicas.all())
     if all(replica.state in (Replica.States.WAITING, Replica.States.STOPPED) for replica in replicas):
@@ -186,7 +187,9 @@ def watch(replica: Replica, hangs: str) -> None:
     """A replica with a dead or hung member is down as a whole; one with a silent host says so."""
     latest = newest(list(replica.processes.select_related("device").order_by("pk")))
     dead = [process for process in latest if process.state == States.EXITED]
-    dead.sort(key=lambda process: process.kind == Kinds.MASTER)  # it follows a lost worker, which is the cause
+    dead.sort(
+        key=lambda process: process.kind == Kinds.MASTER
+    )  # it follows a lost worker, which is the cause
     if replica.state == Replica.States.READY and dead:
         cause = dead[0].exit_reason.split("\n\n")[0]
         reason = f"{dead[0].device}: {dead[0].get_kind_display()} ended: {cause}"

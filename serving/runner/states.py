@@ -103,11 +103,9 @@ def note_seen(process: ManagedProcess, state: ManagedProcess.States) -> None:
 
 def note_stopped(deployment: Deployment) -> None:
     """What was being stopped is stopped: nothing of it is left on any host."""
-    deployment.replicas.filter(state=Replica.States.STOPPING).update(
-        state=Replica.States.STOPPED, state_reason=""
-    )
-    if deployment.state == Deployment.States.STOPPING:
-        set_deployment(deployment, Deployment.States.STOPPED)
+    stopping = deployment.replicas.filter(state=Replica.States.STOPPING)
+    stopping.update(state=Replica.States.STOPPED, state_reason="")
+    set_deployment(deployment, Deployment.States.STOPPED)
 
 
 def settle(deployment: Deployment) -> None:
