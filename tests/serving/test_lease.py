@@ -21,6 +21,8 @@ from tests.conftest import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = "-m uvicorn serving.gateway.app:app --http serving.gateway.doorway:Connection --no-proxy-headers"
 MAKE_KEY = """
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
 from accounts import services, vault
 from accounts.models import User
 vault.create_key_file()
@@ -157,7 +159,6 @@ def test_of_two_real_gateways_one_serves_until_it_is_killed_or_stopped(
 ) -> None:
     inherited = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     environment = {**inherited, "E2LLM_DATA": str(tmp_path), "REDIS_URL": valkey_url}
-    manage(environment, "migrate", "--verbosity", "0")
     key = manage(environment, "shell", "--verbosity", "0", text=MAKE_KEY).splitlines()[-1]
     first, second = start(environment, 18961), None
     try:
