@@ -7,7 +7,7 @@ from typing import Any
 
 from inventory.core.link_matrix import LinkError
 
-SHORTEST_SECONDS = 0.25
+SHORTEST_SECONDS = 0.1
 
 
 def received_rates(text: str) -> list[float]:
