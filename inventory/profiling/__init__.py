@@ -4,7 +4,6 @@ from inventory.profiling.run import profile
 from inventory.profiling.settings import QUICK, THOROUGH, Grid
 from inventory.profiling.versions import (
     Offer,
-    is_same_kind,
     mark_stale,
     offers,
     recalibrate,
@@ -17,7 +16,6 @@ __all__ = [
     "THOROUGH",
     "Grid",
     "Offer",
-    "is_same_kind",
     "mark_stale",
     "offers",
     "profile",

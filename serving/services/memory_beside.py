@@ -33,10 +33,6 @@ class TakenMemory:
         return abs(self.measured_bytes / (self.predicted_bytes + self.kept_free_bytes) - 1)
 
     @property
-    def error_after(self) -> float:
-        return abs(self.measured_bytes / (self.predicted_bytes + self.overhead_bytes) - 1)
-
-    @property
     def is_needed(self) -> bool:
         change = abs(self.overhead_bytes - self.kept_free_bytes)
         return change > WORTH_TELLING_SHARE * self.predicted_bytes
