@@ -194,7 +194,8 @@ class _Search:
 
     def _wants_generation(self) -> bool:
         able = self.bound is None and columns.can_generate(self.catalogue, self.objective)
-        return self.settings.method in ("auto", "exact") and able and bool(self.found.scores)
+        waits = min((score.wait_seconds for score in self.found.scores.values()), default=0.0)
+        return self.settings.method in ("auto", "exact") and able and waits > TIE_SECONDS
 
     def _generation(self) -> Iterator[SearchStep]:
         starts = self.found.ranked()[:LOCAL_STARTS]
