@@ -17,7 +17,7 @@ from inventory.upstream import Health, LlamaServer, UpstreamError, open_server
 START_SECONDS = 120.0
 CALL_SECONDS = 300.0
 FIRST_TOKEN = 100
-SHALLOW_TOKENS = 16
+SHALLOW_TOKENS = 64  # room before it for half of the most that a request decodes
 SPARSE_PROGRAM = 'dd if=/dev/zero of="$1" bs=1 count=0 seek="$2" 2>/dev/null'
 COPY_PROGRAM = r"""
 from=$1; to=$2; shift 2
@@ -118,8 +118,12 @@ async def _prefill(station: Station, length: int, number: int) -> Timing:
     return Timing(PREFILL, station.pool, station.blocks, length, timings.prompt_seconds, number)
 
 
-async def _step_seconds(station: Station, batch: int, context_tokens: int, count: int) -> float:
-    """Lower quartile of the steps while `batch` slots decode together: what else runs there only adds time."""
+async def _step_seconds(station: Station, batch: int, mean_tokens: int, count: int) -> float:
+    """Lower quartile of the steps while `batch` slots decode together: what else runs there only adds time.
+
+    A shallow slice decodes more tokens than a deep one in its time; both have `mean_tokens` in the cache on average.
+    """
+    context_tokens = mean_tokens - count // 2
     prompts = [
         [_token(station, slot * 31 + index) for index in range(context_tokens)] for slot in range(batch)
     ]

@@ -7,7 +7,7 @@ from math import ceil
 
 SHALLOWEST_DEEP_TOKENS = 256
 FEWEST_ROUNDS = 2
-MOST_DECODE_TOKENS = 192
+MOST_DECODE_TOKENS = 96
 
 
 @dataclass(frozen=True)
