@@ -250,13 +250,13 @@ def hardware_text(device: Device) -> str:
 
 def with_kinds(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Give devices with equal numbers one kind, named after the first of them: the planner may swap them."""
-    firsts: list[dict[str, Any]] = []
+    firsts: list[tuple[dict[str, Any], str]] = []
     for entry in entries:
         numbers = {key: value for key, value in entry.items() if key not in WORDS}
-        alike = next((first for first in firsts if numbers.items() <= first.items()), entry)
-        entry["kind"] = alike["name"]
-        if alike is entry:
-            firsts.append(entry)
+        alike = next((name for first, name in firsts if first == numbers), None)
+        entry["kind"] = alike or entry["name"]
+        if alike is None:
+            firsts.append((numbers, entry["name"]))
     return entries
 
 

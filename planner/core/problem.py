@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from planner.core.counted import counted
 from planner.core.document import Fields, raise_if_any
 from planner.core.errors import BadDocument
+from planner.core.fleet import doubles, unlike
 
 CLUSTER_FORMAT = "e2llm-cluster/1"
 MAX_DEVICES = 256
@@ -189,9 +189,11 @@ class Problem:
         workload = _read_workload(top.inner("workload"))
         policy = _read_policy(top.inner("policy"))
         if (count := len(top.items("devices"))) > MAX_DEVICES:
-            raise BadDocument([f"devices: {count} devices; this planner takes at most {MAX_DEVICES}"])
+            raise BadDocument([f"devices: has {count:,} entries; this planner takes at most {MAX_DEVICES}"])
         devices = top.each("devices", _read_device, minimum=1)
-        _note_doubles([device.name for device in devices], top)
+        faults = [*doubles(devices), *([] if problems else unlike(devices))]
+        for path, fault in faults:
+            top.note(path, fault)
         default_link, pairs = _read_links(top.inner("links"), {device.name for device in devices})
         top.close()
         raise_if_any(problems)
@@ -389,11 +391,3 @@ def _read_table(fields: Fields, points: str) -> LatencyTable:
             )
     fields.close()
     return LatencyTable(grid, gpu, cpu, head)
-
-
-def _note_doubles(names: Iterable[str], top: Fields) -> None:
-    seen: set[str] = set()
-    for index, name in enumerate(names):
-        if name and name in seen:
-            top.note(f"devices[{index}].name", f"{name!r} is used twice")
-        seen.add(name)

@@ -175,8 +175,30 @@ def test_zero_devices_two_thousand_devices_and_doubles_are_refused() -> None:
     many["devices"] = [{**document["devices"][0], "name": f"d{k}"} for k in range(2000)]
     double["devices"][1]["name"] = "Dev.1"
     assert problems_of(none) == ["devices: has 0 entries, needs at least 1"]
-    assert problems_of(many) == ["devices: 2000 devices; this planner takes at most 256"]
+    assert problems_of(many) == ["devices: has 2,000 entries; this planner takes at most 256"]
     assert "devices[1].name: 'Dev.1' is used twice" in problems_of(double)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("gpu_usable_bytes",), 1e9),
+        (("max_blocks",), 3),
+        (("decode", "head_seconds", 1), 1.0),
+        (("prefill", "cpu_block_seconds"), None),
+    ],
+)
+def test_devices_of_one_kind_that_differ_are_named_with_the_field(path: tuple[Any, ...], value: Any) -> None:
+    document = small_document()
+    twin = copy.deepcopy(document["devices"][0]) | {"name": "twin"}
+    document["devices"].append(twin)
+    assert Problem.from_dict(document).devices[2].kind == "5070"
+    parent(twin, path)[path[-1]] = value
+    field = ".".join(str(key) for key in path if isinstance(key, str))
+    assert problems_of(document) == [
+        f"devices[2].kind: twin and Dev.1 are both '5070' but differ in {field}; "
+        "devices of one kind are interchangeable"
+    ]
 
 
 def test_links_must_lead_somewhere() -> None:
