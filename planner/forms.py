@@ -129,14 +129,9 @@ class ChipsField(forms.MultipleChoiceField):
         super().__init__(required=False, **kwargs)
 
 
-class PlanForm(WorkloadForm):
-    model = forms.ModelChoiceField(LanguageModel.objects.none(), label="Model", empty_label=None)
-    devices = DevicesField(
-        Device.objects.none(),
-        label="Devices",
-        widget=forms.CheckboxSelectMultiple,
-        error_messages={"required": "Choose at least one device."},
-    )
+class PolicyForm(WorkloadForm):
+    """The workload, and how a plan for it is looked for."""
+
     max_slots = forms.IntegerField(
         min_value=1,
         max_value=256,
@@ -160,6 +155,19 @@ class PlanForm(WorkloadForm):
         help_text="The same seed gives the same plan.",
     )
 
+    def chosen_policy(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in POLICY_FIELDS}
+
+
+class PlanForm(PolicyForm):
+    model = forms.ModelChoiceField(LanguageModel.objects.none(), label="Model", empty_label=None)
+    devices = DevicesField(
+        Device.objects.none(),
+        label="Devices",
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"required": "Choose at least one device."},
+    )
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         models, devices = self.fields["model"], self.fields["devices"]
@@ -171,8 +179,32 @@ class PlanForm(WorkloadForm):
 
     def policy(self) -> dict[str, Any]:
         """llama.cpp moves everything through the master, so the topology is always a star."""
-        chosen = {name: self.cleaned_data[name] for name in POLICY_FIELDS}
-        return {**chosen, "topology": "star", "allow_idle": True}
+        return {**self.chosen_policy(), "topology": "star", "allow_idle": True}
+
+
+class ChangeForm(PolicyForm):
+    """The frozen inputs of a run whose model or devices are not those of the lab; the rest of them stays."""
+
+    without = ChipsField(label="Leave out")
+
+    def __init__(self, data: Any, run: PlanRun) -> None:
+        known = run.cluster["workload"] | run.cluster["policy"]
+        super().__init__(data, initial={**known, "method": run.method, "seed": run.seed})
+        names = [device["name"] for device in run.cluster["devices"]]
+        without = self.fields["without"]
+        assert isinstance(without, forms.ChoiceField)
+        without.choices = [(name, name) for name in names]
+
+    def clean_without(self) -> list[str]:
+        left_out: list[str] = self.cleaned_data["without"]
+        without = self.fields["without"]
+        assert isinstance(without, forms.ChoiceField)
+        if len(left_out) == len(list(without.choices)):
+            raise forms.ValidationError("Leave at least one device in.")
+        return left_out
+
+    def changes(self) -> Changes:
+        return Changes(self.workload(), self.chosen_policy(), self.cleaned_data["without"])
 
 
 class JsonFileField(forms.FileField):

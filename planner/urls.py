@@ -16,6 +16,7 @@ urlpatterns = [
     path("plans/<int:run_id>/what-if/", what_if.what_if, name="what_if"),
     path("plans/<int:run_id>/worth/", what_if.worth, name="worth"),
     path("plans/<int:run_id>/again/", what_if.again, name="again"),
+    path("plans/<int:run_id>/change/", form.change, name="change"),
     path("plans/<int:run_id>/cluster.json", files.cluster_file, name="cluster_file"),
     path("plans/<int:run_id>/plan.json", files.plan_file, name="plan_file"),
     path("workload/", form.workload, name="workload"),

@@ -3,6 +3,7 @@
 from planner.charts.facts import (
     baseline_waits,
     comparison_rows,
+    fleet_rows,
     input_rows,
     plan_page,
     refusal_facts,
@@ -28,6 +29,7 @@ __all__ = [
     "comparison_rows",
     "convergence",
     "convergence_table",
+    "fleet_rows",
     "input_rows",
     "plan_page",
     "refusal_facts",

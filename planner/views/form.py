@@ -6,14 +6,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.services import operator_required
 from inventory.models import Device, LanguageModel
 from planner import charts, services
 from planner.core.errors import BadDocument
-from planner.forms import PRESETS, PlanForm, WorkloadForm
+from planner.forms import PRESETS, ChangeForm, PlanForm, WorkloadForm
 from planner.from_inventory import CannotPlan
 from planner.models import PlanRun
 from planner.views.files import download
@@ -60,6 +60,26 @@ def new_page(
         **extra,
     }
     return render(request, "planner/new.html", context, status=status)
+
+
+@require_http_methods(["GET", "POST"])
+@operator_required
+def change(request: HttpRequest, run_id: int) -> HttpResponse:
+    """A new plan from the frozen inputs of an old one, with other numbers."""
+    old = get_object_or_404(PlanRun.objects.select_related("model"), pk=run_id)
+    form = ChangeForm(request.POST if request.method == "POST" else None, old)
+    if form.is_valid():
+        inputs = services.changed_inputs(old, form.changes())
+        method, seed = form.cleaned_data["method"], form.cleaned_data["seed"]
+        behind = (inputs.model, inputs.device_ids)
+        try:
+            return started(
+                request, services.start_run(inputs.cluster, method, seed, person(request), *behind)
+            )
+        except BadDocument as error:
+            form.add_error(None, str(error))
+    context = {"run": old, "form": form, "fleet": charts.fleet_rows(old.cluster)}
+    return render(request, "planner/change.html", context, status=REJECTED if form.errors else 200)
 
 
 def defaults(form: PlanForm) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from accounts.models import User
 from accounts.services import audit, client_address
+from inventory.models import Device
 from planner import charts, events, services
 from planner.forms import WhatIfForm
 from planner.models import PlanRun
@@ -64,19 +66,21 @@ def searching(run: PlanRun) -> dict[str, Any]:
 def refused(run: PlanRun) -> dict[str, Any]:
     return {
         "run": run,
-        "query": form_query(run),
+        "change_path": change_path(run),
         "refusal": charts.refusal_facts(run.refusal) if run.refusal else None,
         "inputs": charts.input_rows(run.cluster),
         "note": run.cluster.get("note", ""),
     }
 
 
-def form_query(run: PlanRun) -> str:
-    """The new-plan form's address with the inputs of this run filled in."""
-    fields: dict[str, Any] = {**run.cluster["workload"], **run.cluster["policy"], "method": run.method}
-    if run.model_id:
-        fields |= {"model": run.model_id, "devices": list(run.device_ids.values())}
-    return urlencode(fields, doseq=True)
+def change_path(run: PlanRun) -> str:
+    """Where the inputs of this run are changed: the new-plan form where its model and devices are registered."""
+    ids = list(run.device_ids.values())
+    if run.model_id is None or not ids or Device.objects.filter(pk__in=ids).count() < len(ids):
+        return reverse("planner:change", args=[run.pk])
+    fields = {**run.cluster["workload"], **run.cluster["policy"], "method": run.method}
+    fields |= {"model": run.model_id, "devices": ids}
+    return f"{reverse('planner:new')}?{urlencode(fields, doseq=True)}"
 
 
 def what_if_form(run: PlanRun, data: QueryDict | None = None) -> WhatIfForm:
@@ -96,7 +100,7 @@ def finished(run: PlanRun) -> dict[str, Any]:
         "run": run,
         "waiting": charts.waiting(curves),
         "waiting_table": charts.waiting_table(curves),
-        "query": form_query(run),
+        "change_path": change_path(run),
         "what_if": what_if_form(run),
         "asker": token_hex(8),
         **charts.plan_page(run.plan, run.cluster, is_simulated=run.is_simulated),

@@ -14,6 +14,7 @@ from accounts.models import User
 from inventory.models import Device, LanguageModel, Link, Profile
 from planner import runner, services
 from planner.core.problem import Problem
+from planner.forms import PolicyForm
 from planner.models import PlanRun
 from planner.services import Changes
 from planner.services.what_if import newest_questions
@@ -240,3 +241,31 @@ def test_a_question_that_was_overtaken_is_not_worked_out_to_its_end() -> None:
     first.join()
     assert len(ended) == 1
     assert newest_questions == {}
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_the_inputs_of_a_plan_without_registered_devices_are_changed_in_its_own_form(
+    page: Client, operator: User, small_cluster: dict[str, Any], is_refused: bool
+) -> None:
+    run = finished_run(small_cluster, operator)
+    if is_refused:
+        PlanRun.objects.filter(pk=run.pk).update(plan=None)
+    address = reverse("planner:change", args=[run.pk])
+    assert f'href="{address}"' in page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    fields = page.get(address).context["form"].initial
+    typed = {name: fields[name] for name in PolicyForm.base_fields}
+    answer = page.post(address, typed | {"context_tokens": 16384, "without": ["Dev.2"]})
+    made = PlanRun.objects.latest("pk")
+    assert answer.headers["Location"] == reverse("planner:run", args=[made.pk])
+    assert made.cluster["workload"] == run.cluster["workload"] | {"context_tokens": 16384}
+    assert made.cluster["devices"] == [run.cluster["devices"][0], run.cluster["devices"][2]]
+    assert page.post(address, typed | {"without": ["Dev.1", "Dev.2", "Dev.5"]}).status_code == 422
+
+
+def test_the_inputs_of_a_plan_for_the_lab_are_changed_in_the_form_of_new_plans(
+    page: Client, planned: PlanRun, devices: list[Device]
+) -> None:
+    address = reverse("planner:run", args=[planned.pk])
+    assert f'href="{reverse("planner:new")}?' in page.get(address).content.decode()
+    devices[0].delete()
+    assert f'href="{reverse("planner:change", args=[planned.pk])}"' in page.get(address).content.decode()
