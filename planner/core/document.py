@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -10,6 +11,9 @@ from planner.core.errors import BadDocument
 
 Item = TypeVar("Item")
 LARGEST = 1e30
+LONGEST_NAME = 100  # characters
+LONGEST_TEXT = 10_000
+UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's control characters, halves of pairs, line separators
 
 
 class Fields:
@@ -41,15 +45,19 @@ class Fields:
             return None
         return self._values[key]
 
-    def text(self, key: str, default: str | None = None) -> str:
+    def text(self, key: str, default: str | None = None, *, longest: int = LONGEST_TEXT) -> str:
         if default is not None and not self.has(key):
             self._seen.add(key)
             return default
         value = self.raw(key)
-        if key in self._values and (not isinstance(value, str) or not value.strip()):
-            self.note(key, f"{_shown(value)} is not a text")
+        if key in self._values and (fault := text_fault(value, longest)):
+            self.note(key, fault)
             return ""
         return value if isinstance(value, str) else ""
+
+    def name(self, key: str) -> str:
+        """A text that stands in lines and tables."""
+        return self.text(key, longest=LONGEST_NAME)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         if default is not None and not self.has(key):
@@ -116,8 +124,8 @@ class Fields:
     def texts(self, key: str) -> tuple[str, ...]:
         values = self.items(key)
         for index, value in enumerate(values):
-            if not isinstance(value, str) or not value.strip():
-                self.problems.append(f"{self._at(key)}[{index}]: {_shown(value)} is not a text")
+            if fault := text_fault(value, LONGEST_TEXT):
+                self.problems.append(f"{self._at(key)}[{index}]: {fault}")
         return tuple(value for value in values if isinstance(value, str))
 
     def format(self, name: str) -> None:
@@ -149,7 +157,19 @@ class Fields:
                 self.note(str(key), "is not a field of this format")
 
     def _at(self, key: str) -> str:
-        return f"{self.path}.{key}" if self.path else key
+        shown = _shown(key) if text_fault(key, LONGEST_NAME) else key
+        return f"{self.path}.{shown}" if self.path else shown
+
+
+def text_fault(value: Any, longest: int) -> str:
+    """What is wrong with a text, or nothing: control characters would reach the terminals it is printed on."""
+    if not isinstance(value, str) or not value.strip():
+        return f"{_shown(value)} is not a text"
+    if len(value) > longest:
+        return f"{_shown(value)} has {len(value):,} characters, more than {longest:,}"
+    if any(unicodedata.category(one) in UNPRINTABLE for one in value):
+        return f"{_shown(value)} has control characters"
+    return ""
 
 
 def check_number(value: Any, path: str, problems: list[str], *, positive: bool) -> float:

@@ -201,7 +201,7 @@ def _read_replica(fields: Fields) -> Replica:
 
 def _read_stage(fields: Fields) -> Stage:
     stage = Stage(
-        device=fields.text("device"),
+        device=fields.name("device"),
         master=fields.flag("master"),
         gpu_blocks=fields.whole("gpu_blocks"),
         cpu_blocks=fields.whole("cpu_blocks"),

@@ -16,6 +16,8 @@ from planner.core.fleet import doubles, unlike
 CLUSTER_FORMAT = "e2llm-cluster/1"
 MAX_DEVICES = 256
 MAX_BLOCKS = 512
+LONGEST_MODEL_NAME = 200  # as long as the registry of models allows
+LONGEST_HARDWARE = 1000
 LARGEST_SEED = 2**63 - 1
 RUNTIMES = ("serial", "overlapped")
 TOPOLOGIES = ("star", "chain")
@@ -241,7 +243,7 @@ def _read_model(fields: Fields) -> ModelShape:
     block_kinds, kinds = _read_kinds(fields, blocks)
     block_bytes, resident_bytes = _read_block(fields)
     model = ModelShape(
-        name=fields.text("name"),
+        name=fields.text("name", longest=LONGEST_MODEL_NAME),
         blocks=blocks,
         embedding_length=fields.whole("embedding_length", minimum=1),
         block_bytes=block_bytes,
@@ -345,7 +347,7 @@ def _read_links(fields: Fields, names: set[str]) -> tuple[Link, tuple[tuple[str,
 
 
 def _read_pair(fields: Fields, names: set[str]) -> tuple[str, str, Link]:
-    a, b = fields.text("a"), fields.text("b")
+    a, b = fields.name("a"), fields.name("b")
     for key, name in (("a", a), ("b", b)):
         if name and name not in names:
             fields.note(key, f"{name!r} is not a device")
@@ -358,13 +360,13 @@ def _read_pair(fields: Fields, names: set[str]) -> tuple[str, str, Link]:
 
 def _read_device(fields: Fields) -> Device:
     device = Device(
-        name=fields.text("name"),
-        kind=fields.text("kind"),
+        name=fields.name("name"),
+        kind=fields.name("kind"),
         gpu_usable_bytes=fields.number("gpu_usable_bytes"),
         ram_usable_bytes=fields.number("ram_usable_bytes"),
         decode=_read_table(fields.inner("decode"), "micro_batch"),
         prefill=_read_table(fields.inner("prefill"), "tokens"),
-        hardware=fields.text("hardware"),
+        hardware=fields.text("hardware", longest=LONGEST_HARDWARE),
         can_be_master=fields.flag("can_be_master", default=True),
         max_blocks=fields.whole("max_blocks") if fields.has("max_blocks") else None,
         main_pool=fields.choice("main_pool", MAIN_POOLS) if fields.has("main_pool") else None,

@@ -201,6 +201,32 @@ def test_devices_of_one_kind_that_differ_are_named_with_the_field(path: tuple[An
     ]
 
 
+@pytest.mark.parametrize("wrong", ["\x00", "a\x1b[31mb", "a\nb", "a\u2028b", "\ud800"], ids=ascii)
+@pytest.mark.parametrize("path", [("model",), ("devices", 0)], ids=shown)
+def test_control_characters_in_a_name_are_refused_and_not_repeated(path: tuple[Any, ...], wrong: str) -> None:
+    document = small_document()
+    document["links"].pop("pairs")
+    parent(document, (*path, "name"))["name"] = wrong
+    parent(document, (*path, "name"))[wrong] = 1
+    told = problems_of(document)
+    assert f"{shown(path)}.name: {wrong!r} has control characters" in told
+    assert f"{shown(path)}.{wrong!r}: is not a field of this format" in told
+
+
+def test_a_name_has_a_longest_length() -> None:
+    document = small_document()
+    document["links"].pop("pairs")
+    document["devices"][0]["name"] = "n" * 100
+    document["model"]["name"] = "m" * 200
+    assert Problem.from_dict(document)
+    document["devices"][0]["name"] += "n"
+    document["model"]["name"] += "m"
+    assert [one.partition("...")[2] for one in problems_of(document)] == [
+        " has 201 characters, more than 200",
+        " has 101 characters, more than 100",
+    ]
+
+
 def test_links_must_lead_somewhere() -> None:
     document = small_document()
     document["links"]["pairs"] += [
