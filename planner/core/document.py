@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite, isnan
 from typing import Any, TypeVar
 
 from planner.core.counted import counted
@@ -174,9 +175,9 @@ def text_fault(value: Any, longest: int) -> str:
 
 def check_number(value: Any, path: str, problems: list[str], *, positive: bool) -> float:
     """The value as a float, or 1.0 and a noted problem."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         problems.append(f"{path}: {_shown(value)} is not a number")
-    elif not abs(value) <= LARGEST:  # an infinity, a NaN or a whole number too long for a float
+    elif not abs(value) <= LARGEST:  # an infinity or a whole number too long for a float
         problems.append(f"{path}: {_shown(value)} is not a number between 0 and {LARGEST:g}")
     elif positive and value <= 0:
         problems.append(f"{path}: {_shown(value)} is not positive")
@@ -193,5 +194,12 @@ def raise_if_any(problems: Sequence[str]) -> None:
 
 
 def _shown(value: Any) -> str:
+    """A wrong value in the words of a person who wrote JSON."""
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "true", False: "false"}[value]
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "infinity" if value > 0 else "-infinity"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

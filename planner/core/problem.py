@@ -277,7 +277,11 @@ def _read_kinds(fields: Fields, blocks: int) -> tuple[tuple[str, ...], tuple[tup
             fields.note("block_kinds", "is missing although kinds are given")
             fields.ignore("kinds")
         return (), ()
+    before = len(fields.problems)
     names = fields.texts("block_kinds")
+    if len(fields.problems) > before:  # what kinds there should be is not known
+        fields.ignore("kinds")
+        return (), ()
     if len(names) != blocks:
         fields.note(
             "block_kinds", f"has {counted(len(names), 'entry', 'entries')} for {counted(blocks, 'block')}"

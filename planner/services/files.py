@@ -31,8 +31,14 @@ def read_document(path: Path) -> Any:
         document = json.loads(path.read_text(encoding="utf-8")) if size_bytes <= LARGEST_FILE_BYTES else None
     except OSError as error:
         raise BadDocument([f"{path}: {error.strerror}"]) from error
-    except (ValueError, RecursionError) as error:  # not text, not JSON, or a number of thousands of digits
-        raise BadDocument([f"{path}: is not JSON: {error}"]) from error
+    except UnicodeDecodeError as error:
+        raise BadDocument([f"{path}: is not UTF-8 text (byte {error.start + 1:,})"]) from error
+    except json.JSONDecodeError as error:
+        raise BadDocument([f"{path}: is not JSON (line {error.lineno}, column {error.colno})"]) from error
+    except ValueError as error:
+        raise BadDocument([f"{path}: is not JSON: a number has too many digits"]) from error
+    except RecursionError as error:
+        raise BadDocument([f"{path}: is not JSON: it is nested too deeply"]) from error
     if size_bytes > LARGEST_FILE_BYTES:
         raise BadDocument([f"{path}: is larger than {LARGEST_FILE_BYTES // 2**20} MiB"])
     return document

@@ -93,7 +93,7 @@ def test_null_is_no_value_but_for_times_of_blocks_in_ram(path: tuple[Any, ...]) 
     if path[-1] == "cpu_block_seconds":
         assert Problem.from_dict(document).devices[path[1]].name
         return
-    assert any(one.startswith(f"{shown(path)}: None is not ") for one in problems_of(document))
+    assert any(one.startswith(f"{shown(path)}: nothing is not ") for one in problems_of(document))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_fault_in_one_field_does_not_blame_another() -> None:
     document["policy"]["max_slots"] = 0
     assert problems_of(document) == [
         "model.block_bytes: -5 is not positive",
-        "workload.context_tokens: None is not a whole number",
+        "workload.context_tokens: nothing is not a whole number",
         "policy.max_slots: 0 is less than 1",
     ]
 
@@ -140,6 +140,30 @@ def test_an_object_in_the_place_of_anything_is_no_traceback(path: tuple[Any, ...
 @pytest.mark.parametrize("document", [None, [], 3, "text", {}], ids=repr)
 def test_what_is_no_cluster_file_is_said_so(document: Any) -> None:
     assert problems_of(document)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (None, "nothing is not a number"),
+        (True, "true is not a number"),
+        ([None], "a list is not a number"),
+        ({"a": True}, "an object is not a number"),
+        (math.nan, "NaN is not a number"),
+        (-math.inf, "-infinity is not a number between 0 and 1e+30"),
+    ],
+)
+def test_a_wrong_value_is_told_in_the_words_of_the_file(wrong: Any, told: str) -> None:
+    document = small_document()
+    document["devices"][0]["gpu_usable_bytes"] = wrong
+    assert problems_of(document) == [f"devices[0].gpu_usable_bytes: {told}"]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, ["full", None]], ids=repr)
+def test_bad_block_kinds_do_not_blame_the_kinds(wrong: Any) -> None:
+    document = small_document()
+    document["model"]["block_kinds"] = wrong
+    assert all(one.startswith("model.block_kinds") for one in problems_of(document))
 
 
 def test_every_problem_is_listed_at_once() -> None:

@@ -51,7 +51,7 @@ def test_an_idle_device_must_be_one_of_the_cluster() -> None:
 @pytest.mark.parametrize(
     ("baselines", "told"),
     [
-        ([1], "baselines: [1] is not an object"),
+        ([1], "baselines: a list is not an object"),
         ({"paper": {"label": "x"}}, "baselines.paper.feasible: is missing"),
         ({str(k): {} for k in range(21)}, "baselines: has 21 entries, more than 20"),
         ({"a": FOUND | {"wait_curve_seconds": [0, -1]}}, "baselines.a.wait_curve_seconds[1]: -1 is negative"),

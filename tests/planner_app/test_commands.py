@@ -136,7 +136,9 @@ def test_simulate_refuses_a_plan_that_leaves_blocks_out(cluster_path: Path, tmp_
     assert json.loads(text)["problems"] == [f"replicas[0]: holds {blocks - 1} blocks, the model has {blocks}"]
 
 
-@pytest.mark.parametrize(("digits", "told"), [(400, "model.block_bytes: 1000"), (5000, "is not JSON")])
+@pytest.mark.parametrize(
+    ("digits", "told"), [(400, "model.block_bytes: 1000"), (5000, "a number has too many digits")]
+)
 def test_a_number_of_endless_digits_is_a_problem_like_any_other(
     cluster_path: Path, digits: int, told: str
 ) -> None:
@@ -147,3 +149,19 @@ def test_a_number_of_endless_digits_is_a_problem_like_any_other(
     assert status == 2
     (problem,) = json.loads(text)["problems"]
     assert told in problem
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\xff\xfe{}", "is not UTF-8 text (byte 1)"),
+        (b'{"a": 1,\n}', "is not JSON (line 2, column 1)"),
+        (b"", "is not JSON (line 1, column 1)"),
+        (b"[" * 100_000, "is not JSON: it is nested too deeply"),
+    ],
+)
+def test_a_file_that_is_no_json_is_said_so_in_our_words(content: bytes, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    path.write_bytes(content)
+    status, text = run("plan", path, "--json")
+    assert (status, json.loads(text)["problems"]) == (2, [f"{path}: {told}"])
