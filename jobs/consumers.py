@@ -48,10 +48,11 @@ class JobConsumer(AsyncJsonWebsocketConsumer):
         """A page has nothing to say here; it cancels through a form."""
 
     async def job_delta(self, delta: Delta) -> None:
-        for item in delta["items"]:
-            if item["seq"] > self.seen:
-                self.seen = item["seq"]
-                await self.send_json(item)
+        """One message for all that changed together: a page gets as many a second as its job publishes."""
+        items = [item for item in delta["items"] if item["seq"] > self.seen]
+        if items:
+            self.seen = items[-1]["seq"]
+            await self.send_json({"type": "delta", "items": items})
 
 
 websocket_urlpatterns: list[URLPattern] = [path("ws/jobs/<int:job_id>/", JobConsumer.as_asgi())]

@@ -20,6 +20,8 @@ class Socket:
         self.path = path
         self.user = user
         self.origin = origin
+        self.messages = 0  # received
+        self._unread: list[Any] = []
 
     async def open(self) -> bool:
         """True when the handshake was accepted."""
@@ -38,8 +40,16 @@ class Socket:
         return (await self.communicator.receive_output(ANSWER_SECONDS))["type"] == "websocket.accept"
 
     async def receive(self) -> Any:
+        """The next event; a message may hold several."""
+        if not self._unread:
+            message = await self.receive_message()
+            self._unread = message["items"] if message["type"] == "delta" else [message]
+        return self._unread.pop(0)
+
+    async def receive_message(self) -> Any:
         message = await self.communicator.receive_output(ANSWER_SECONDS)
         assert message["type"] == "websocket.send", message
+        self.messages += 1
         return json.loads(message["text"])
 
     async def close(self) -> None:

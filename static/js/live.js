@@ -1,5 +1,5 @@
 // listen("/ws/jobs/7/", { snapshot(event) {...}, step(event) {...}, closed() {...} })
-// The first message is a snapshot with a sequence number; older deltas are dropped; after a cut it reconnects
+// The first message is a snapshot with a sequence number, a delta holds events in order; older ones are dropped; after a cut it reconnects
 // with back-off and the server sends a new snapshot. The banner tells when what is shown may be old.
 const FIRST_DELAY_MS = 500;
 const LONGEST_DELAY_MS = 10_000;
@@ -42,6 +42,10 @@ export function listen(path, handlers) {
 
   function receive(message) {
     const event = JSON.parse(message.data);
+    (event.type === "delta" ? event.items : [event]).forEach(take);
+  }
+
+  function take(event) {
     if (event.type === "snapshot") sequence = event.seq ?? -1;
     else if (event.seq !== undefined && event.seq <= sequence) return;
     else if (event.seq !== undefined) sequence = event.seq;

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 
 from accounts.models import User
+from jobs.events import publish
 from jobs.models import Job
+from jobs.progress import FLUSH_SECONDS
 from planner import runner, services
 from planner.models import PlanRun
 from tests.websocket import Socket
@@ -51,6 +54,35 @@ async def test_a_page_opened_late_gets_everything_at_once(
     assert len(snapshot["generations"]) > 1
     assert snapshot["plan"]["format"] == "e2llm-plan/1"
     assert snapshot["stages"][0]["stages"][0]["device"].startswith("Dev.")
+    await page.close()
+
+
+async def test_what_changed_together_is_one_message(small_cluster: dict[str, Any], operator: User) -> None:
+    run = await sync_to_async(new_run)(small_cluster)
+    page = Socket(f"/ws/plans/{run.pk}/", operator)
+    await page.open()
+    seen = (await page.receive())["seq"]
+    items = [
+        {"type": kind, "seq": seen + number} for number, kind in enumerate(("job", "generations", "beat"))
+    ]
+    await sync_to_async(publish)(run.job_id, items)
+    assert await page.receive_message() == {"type": "delta", "items": items[1:]}
+    await page.close()
+
+
+async def test_a_page_of_a_search_gets_four_messages_a_second_at_most(
+    small_cluster: dict[str, Any], operator: User
+) -> None:
+    run = await sync_to_async(new_run)(small_cluster)
+    page = Socket(f"/ws/plans/{run.pk}/", operator)
+    await page.open()
+    began = monotonic()
+    await sync_to_async(runner.execute)(run.job_id)
+    rounds = 1 + (monotonic() - began) / FLUSH_SECONDS
+    event = await page.receive()
+    while event.get("job", {}).get("is_active", True):
+        event = await page.receive()
+    assert page.messages <= 2 + rounds  # a snapshot, and what is left at the end
     await page.close()
 
 
