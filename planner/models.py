@@ -1,9 +1,19 @@
 """Runs of the planner: inputs frozen, best plan so far, generations."""
 
+from enum import StrEnum
+
 from django.db import models
 
 from inventory.models import LanguageModel
 from jobs.models import Job, State
+
+
+class Origin(StrEnum):
+    """Where a plan comes from: a search that ended, one that was stopped on its way, or a file."""
+
+    SEARCHED = "searched"
+    STOPPED = "stopped"
+    IMPORTED = "imported"
 
 
 class PlanRun(models.Model):
@@ -34,14 +44,19 @@ class PlanRun(models.Model):
         return self.name
 
     @property
-    def is_simulated(self) -> bool:
-        """The delivered plan's waits come from the simulator; those of one found on the way from the formula."""
-        return self.plan is not None and self.job.state == State.SUCCEEDED
+    def origin(self) -> Origin:
+        """Whose the numbers of its plan are; no worker of ours has ever searched for that of a file."""
+        if self.job.state != State.SUCCEEDED:
+            return Origin.STOPPED
+        return Origin.IMPORTED if self.job.attempts == 0 else Origin.SEARCHED
 
     @property
     def is_imported(self) -> bool:
-        """Its plan comes from a file: no worker of ours has ever searched for it."""
-        return self.job.state == State.SUCCEEDED and self.job.attempts == 0
+        return self.origin == Origin.IMPORTED
+
+    @property
+    def method_label(self) -> str:
+        return "Imported" if self.is_imported else self.get_method_display()
 
 
 class Generation(models.Model):

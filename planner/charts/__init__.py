@@ -2,6 +2,7 @@
 
 from planner.charts.facts import (
     baseline_waits,
+    beside_simulation,
     comparison_rows,
     fleet_rows,
     input_rows,
@@ -26,6 +27,7 @@ from planner.charts.stages import stage_rows
 __all__ = [
     "baseline_curves",
     "baseline_waits",
+    "beside_simulation",
     "comparison_rows",
     "convergence",
     "convergence_table",

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text, significant
 from planner.charts.stages import stage_rows
 from planner.charts.words import ESTIMATED, counts_handover, meanings
 from planner.core.counted import counted
+from planner.models import Origin
 
 Json = dict[str, Any]
 TIGHT_FRACTION = 0.93
 SAME_SECONDS = 0.005
 SAME_SHARE = 0.01  # the search counts plans as equal that wait within half a per cent
 NAMED_DEVICES = 8
+CLAIMED = "the file claims"
+STOPPED_EARLY = "Stopped early: best so far"
 NOT_SIMULATED = "by the formula, not simulated"
+WAIT_NOTES = {Origin.STOPPED: "by the formula", Origin.IMPORTED: CLAIMED}  # in the list of plans
 # A mixed replica answers only while it reads no prompt, so that its answers together are fewer than slots times speed.
 PACE_HINTS = {
     "mixed": ("once its prompt is read", "at most, prompts taking the rest of the time"),
@@ -24,7 +29,7 @@ ROLE_WORDS = {"prefill": "prefill", "decode": "decode", "mixed": "mixed"}
 TOPOLOGIES = {"star": "every hop goes through the master", "chain": "stages hand on to each other"}
 
 
-def headline(plan: Json, *, is_simulated: bool = True) -> list[Json]:
+def headline(plan: Json, origin: Origin = Origin.SEARCHED) -> list[Json]:
     """The tiles at the top of a plan."""
     predicted = plan["predicted"]
     serving = [replica for replica in plan["replicas"] if replica["role"] != "prefill"]
@@ -32,9 +37,11 @@ def headline(plan: Json, *, is_simulated: bool = True) -> list[Json]:
     tpot_seconds = predicted["tpot_seconds"]
     speed = rate_text(1 / tpot_seconds) if tpot_seconds else "–"
     one, all_together = PACE_HINTS[plan["mode"]]
-    longest, mean = (
-        ("in queues, simulated", waits_hint(predicted)) if is_simulated else (NOT_SIMULATED, NOT_SIMULATED)
-    )
+    longest, mean = {
+        Origin.SEARCHED: ("in queues, simulated", waits_hint(predicted)),
+        Origin.STOPPED: (NOT_SIMULATED, NOT_SIMULATED),
+        Origin.IMPORTED: (CLAIMED, CLAIMED),
+    }[origin]
     first = "on average, its wait counted"
     together = rate_text(predicted["decode_tokens_per_second"])
     return [
@@ -59,25 +66,46 @@ def tile_text(shown: Json) -> str:
     return f"{shown['value']} {shown['unit']}".strip()
 
 
+def beside_simulation(tiles: list[Json], waits: Sequence[float]) -> list[Json]:
+    """The tiles of a search that was stopped; its waits by the formula stand beside those of one simulated burst."""
+    simulated = (max(waits), sum(waits) / len(waits))
+    hints = [f"by the formula; simulated {seconds_text(seconds)}" for seconds in simulated]
+    told = [{**shown, "hint": hint} for shown, hint in zip(tiles, hints, strict=False)]
+    return told + tiles[len(told) :]
+
+
 def waits_hint(predicted: Json) -> str:
     return f"19 of 20 below {seconds_text(predicted['p95_wait_seconds'])}"
 
 
-def proof(plan: Json) -> Json:
-    """How good the plan is known to be."""
+def proof(plan: Json, origin: Origin = Origin.SEARCHED) -> Json:
+    """How good the plan is known to be: by its own search, or by what a file says of it."""
     facts = plan["proof"]
     tried = f"{counted(facts['evaluations'], 'different replica')} evaluated, method “{facts['method']}”."
-    if facts["optimal"]:
+    title, text = proof_words(facts)
+    if origin == Origin.IMPORTED:
+        claim = f"The file claims: {title[0].lower()}{title[1:]}"
         return {
-            "tone": "ok",
-            "title": "Proven best",
-            "text": f"By the model's formula no plan waits less. {tried}",
+            "tone": "calm",
+            "title": claim,
+            "text": f"None of this was proven here. The file says: {text} {tried}",
         }
+    if origin == Origin.STOPPED:
+        return {"tone": "warn", "title": STOPPED_EARLY, "text": f"{text} {tried}"}
+    tone = "ok" if facts["optimal"] else "calm" if facts["gap"] is None else "info"
+    return {"tone": tone, "title": title, "text": f"{text} {tried}"}
+
+
+def proof_words(facts: Json) -> tuple[str, str]:
+    if facts["optimal"]:
+        return "Proven best", "By the model's formula no plan waits less."
     if facts["gap"] is None:
-        return {"tone": "calm", "title": "No bound known", "text": f"A better plan may exist. {tried}"}
+        return "No bound known", "A better plan may exist."
     gap = seconds_text(facts["gap"])
-    text = f"By the model's formula no plan can wait more than {gap} less. {tried}"
-    return {"tone": "info", "title": f"Within {gap} of the best possible", "text": text}
+    return (
+        f"Within {gap} of the best possible",
+        f"By the model's formula no plan can wait more than {gap} less.",
+    )
 
 
 LIMITS = {
@@ -184,28 +212,29 @@ def arrivals_text(workload: Json) -> str:
     return ", at random" if workload.get("arrivals") == "poisson" else ""
 
 
-def run_summary(run_plan: Json | None) -> Json:
+def run_summary(run_plan: Json | None, origin: Origin) -> Json:
     """A plan in one line of the list."""
     if run_plan is None:
-        return {"wait": None, "shape": "", "proof": None}
+        return {"wait": None, "shape": "", "proof": None, "wait_note": ""}
     roles = [replica["role"] for replica in run_plan["replicas"]]
     counts = [(roles.count(role), label) for role, label in ROLE_WORDS.items() if role in roles]
     return {
         "wait": run_plan["predicted"]["max_wait_seconds"],
         "shape": ", ".join(f"{count} {label}" for count, label in counts),
-        "proof": proof(run_plan)["title"],
+        "proof": "Imported" if origin == Origin.IMPORTED else proof(run_plan, origin)["title"],
+        "wait_note": WAIT_NOTES.get(origin, ""),
     }
 
 
-def plan_page(plan: Json, cluster: Json, *, is_simulated: bool = True) -> Json:
+def plan_page(plan: Json, cluster: Json, origin: Origin = Origin.SEARCHED) -> Json:
     """Everything that a plan's page shows, without the run around it."""
     return {
         "plan": plan,
         "idle": plan["idle"],
         "used_devices": [stage["device"] for replica in plan["replicas"] for stage in replica["stages"]],
-        "tiles": headline(plan, is_simulated=is_simulated),
+        "tiles": headline(plan, origin),
         "rows": stage_rows(plan, cluster),
-        "proof": proof(plan),
+        "proof": proof(plan, origin),
         "baselines": baseline_rows(plan),
         "utilisation": utilisation_rows(plan),
         "memory": memory_rows(plan, cluster),

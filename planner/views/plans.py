@@ -21,7 +21,7 @@ PAGE_SIZE = 25
 def index(request: HttpRequest) -> HttpResponse:
     runs = PlanRun.objects.select_related("job__started_by").defer("cluster", "checkpoint")
     page = Paginator(runs, PAGE_SIZE).get_page(request.GET.get("page"))
-    rows = [{"run": run, "summary": charts.run_summary(run.plan)} for run in page]
+    rows = [{"run": run, "summary": charts.run_summary(run.plan, run.origin)} for run in page]
     return render(request, "planner/index.html", {"page": page, "rows": rows, "examples": services.EXAMPLES})
 
 
@@ -41,12 +41,12 @@ def example(request: HttpRequest) -> HttpResponse:
 @require_GET
 def compare(request: HttpRequest) -> HttpResponse:
     ids = [asked_number(text) for text in request.GET.getlist("run")]
-    found = PlanRun.objects.filter(plan__isnull=False).in_bulk(ids)
+    found = PlanRun.objects.select_related("job").filter(plan__isnull=False).in_bulk(ids)
     runs = [found[pk] for pk in dict.fromkeys(ids) if pk in found]
     if len(runs) != 2:
         messages.error(request, "Tick exactly two finished plans to compare them.")
         return redirect("planner:index")
-    sides = [{"run": run, **charts.plan_page(run.plan or {}, run.cluster)} for run in runs]
+    sides = [{"run": run, **charts.plan_page(run.plan or {}, run.cluster, run.origin)} for run in runs]
     curves = {
         f"#{run.pk} {run.name}": charts.wait_curve(services.waiting_times(run.cluster, run.plan or {}))
         for run in runs

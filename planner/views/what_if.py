@@ -21,7 +21,7 @@ from planner.views.runs import REJECTED, person, run_page, started, what_if_form
 @operator_required
 def what_if(request: HttpRequest, run_id: int) -> HttpResponse:
     """The plan for changed inputs, beside the one that stands."""
-    run = get_object_or_404(PlanRun.objects.select_related("model"), pk=run_id, plan__isnull=False)
+    run = get_object_or_404(PlanRun.objects.select_related("model", "job"), pk=run_id, plan__isnull=False)
     form = what_if_form(run, request.GET)
     context: dict[str, Any] = {"run": run, "form": form}
     if form.is_valid():
@@ -39,7 +39,7 @@ def answer(run: PlanRun, inputs: services.Inputs, found: services.WhatIf) -> dic
     context: dict[str, Any] = {"found": found, "remarks": inputs.remarks}
     if found.plan:
         then = charts.plan_page(found.plan.to_dict(), inputs.cluster)
-        now = charts.plan_page(run.plan or {}, run.cluster)
+        now = charts.plan_page(run.plan or {}, run.cluster, run.origin)
         context |= {**then, "comparison": charts.comparison_rows(now, then)}
     return context
 

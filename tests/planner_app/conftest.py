@@ -191,6 +191,6 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def children_of(process: subprocess.Popen[bytes]) -> list[int]:
-    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+def children_of(pid: int) -> list[int]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(pid) for pid in listed.split()]

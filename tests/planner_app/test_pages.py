@@ -162,10 +162,16 @@ def test_a_stopped_search_calls_its_waits_those_of_the_formula(
     page: Client, operator: User, small_cluster: dict[str, Any]
 ) -> None:
     run = finished_run(small_cluster, operator)
+    assert run.plan is not None
+    run.plan["proof"] |= {"optimal": True, "gap": 0.0}
+    run.save()
     Job.objects.filter(pk=run.job_id).update(state=State.CANCELLED)
     text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
     assert "The search did not finish: cancelled." in text
-    assert text.count("by the formula, not simulated") == 2
+    assert text.count("by the formula; simulated ") == 2
+    for shown in (text, page.get(reverse("planner:index")).content.decode()):
+        assert "Stopped early: best so far" in shown
+        assert "Proven best" not in shown
 
 
 def test_no_plan_shows_limit_number_and_remedy(
@@ -197,6 +203,9 @@ def test_a_plan_comes_back_in_with_its_cluster(
     page: Client, operator: User, small_cluster: dict[str, Any]
 ) -> None:
     run = finished_run(small_cluster, operator)
+    assert run.plan is not None
+    run.plan["proof"] |= {"optimal": True, "gap": 0.0, "method": "magic"}
+    run.save()
     files = {
         "cluster": SimpleUploadedFile("lab.json", page.get(f"/plans/{run.pk}/cluster.json").content),
         "plan": SimpleUploadedFile("plan.json", page.get(f"/plans/{run.pk}/plan.json").content),
@@ -205,8 +214,16 @@ def test_a_plan_comes_back_in_with_its_cluster(
     imported = PlanRun.objects.first()
     assert imported is not None and imported.pk != run.pk
     assert imported.plan == run.plan
-    assert "are those of the file" in page.get(reverse("planner:run", args=[imported.pk])).content.decode()
-    assert "are those of the file" not in page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    ours = page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    assert "Proven best" in ours
+    assert "the file claims" not in ours
+    PlanRun.objects.exclude(pk=imported.pk).delete()
+    text = page.get(reverse("planner:run", args=[imported.pk])).content.decode()
+    assert "The file claims: proven best" in text
+    for shown in (text, page.get(reverse("planner:index")).content.decode()):
+        assert "Imported" in shown
+        assert "Proven best" not in shown
+        assert "with proof" not in shown
 
 
 def test_a_wrong_file_lists_every_problem(page: Client, small_cluster: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from planner.charts.facts import headline, utilisation_rows
 from planner.core.plan import Plan
 from planner.core.search import SearchSettings, find_plan, search
+from planner.models import Origin
 from tests.planner.cluster import device, problem, table
 
 QUICK = SearchSettings(population=12, generations=5)
@@ -20,8 +21,8 @@ def two_mixed() -> Plan:
     return find_plan(problem(boxes, max_slots=1, allow_mixed=True, arrival_seconds=0.05), QUICK)
 
 
-def tiles(plan: dict[str, Any], **how: bool) -> dict[str, dict[str, Any]]:
-    return {tile["label"]: tile for tile in headline(plan, **how)}
+def tiles(plan: dict[str, Any], origin: Origin = Origin.SEARCHED) -> dict[str, dict[str, Any]]:
+    return {tile["label"]: tile for tile in headline(plan, origin)}
 
 
 def test_tiles_of_mixed_replicas_say_which_speed_counts_prompts_and_which_does_not() -> None:
@@ -44,7 +45,7 @@ def test_without_mixed_replicas_slots_times_speed_is_the_speed_of_all() -> None:
 
 
 def test_a_plan_of_a_stopped_search_is_not_called_simulated() -> None:
-    found = tiles(two_mixed().to_dict(), is_simulated=False)
+    found = tiles(two_mixed().to_dict(), Origin.STOPPED)
     assert {found[label]["hint"] for label in ("Longest wait", "Mean wait")} == {
         "by the formula, not simulated"
     }

@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
@@ -71,10 +73,23 @@ def test_a_cancelled_search_stops_and_keeps_its_best(worker: Worker, operator: U
     assert run.plan is not None
 
 
+def test_a_search_whose_worker_is_dead_is_cancelled_at_once(
+    worker: Worker, page: Client, operator: User
+) -> None:
+    run = services.start_run(many_devices(24), "ga", 1, operator)
+    wait_until(lambda: has_begun(run), "the search has begun")
+    os.killpg(worker.pid, signal.SIGKILL)
+    wait_until(lambda: Job.objects.get(pk=run.job_id).silent_seconds is not None, "no sign of life")
+    page.post(reverse("jobs:cancel", args=[run.job_id]))
+    assert state_of(run) == State.CANCELLED
+    run.refresh_from_db()
+    assert run.plan is not None
+
+
 def test_a_search_goes_on_after_its_worker_was_killed(worker: Worker, operator: User) -> None:
     run = services.start_run(many_devices(24), "ga", 1, operator)
     wait_until(lambda: has_begun(run), "the search has begun")
-    for pid in children_of(worker):
+    for pid in children_of(worker.pid):
         os.kill(pid, signal.SIGKILL)
     before = list(run.generations.values_list("pk", flat=True))[:1]
     silence = timezone.now() - timedelta(seconds=60)
