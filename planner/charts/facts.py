@@ -9,6 +9,7 @@ from inventory.core.quantities import bytes_text, percent_text, rate_text, secon
 from planner.charts.stages import stage_rows
 from planner.charts.words import ESTIMATED, counts_handover, meanings
 from planner.core.counted import counted
+from planner.core.objective import SIMULATED_WAIT
 from planner.models import Origin
 
 Json = dict[str, Any]
@@ -97,19 +98,21 @@ def proof(plan: Json, origin: Origin = Origin.SEARCHED) -> Json:
 
 
 def proof_words(facts: Json) -> tuple[str, str]:
+    """Title and sentence; plans of an earlier version do not name the quantity or its value."""
+    quantity = facts.get("objective") or "longest wait by the formula"
+    by = "" if quantity == SIMULATED_WAIT else " by the formula"
+    here = "" if facts.get("value") is None else f" of {seconds_text(facts['value'])}"
     if facts["optimal"]:
-        return "Proven best", "By the model's formula no plan waits less."
+        return f"Proven best{by}", f"No plan is below this one's {quantity}{here}."
     if facts["gap"] is None:
-        return "No bound known", "A better plan may exist."
+        return "No bound known", f"A plan with a shorter {quantity} may exist."
     gap = seconds_text(facts["gap"])
-    return (
-        f"Within {gap} of the best possible",
-        f"By the model's formula no plan can wait more than {gap} less.",
-    )
+    return f"Within {gap} of the best{by}", f"No plan is more than {gap} below this one's {quantity}{here}."
 
 
 LIMITS = {
     "memory": "Memory",
+    "max_blocks": "Most blocks of a device",
     "floor": "Speed of each request",
     "replicas": "Number of replicas",
     "idle": "No device may stand idle",

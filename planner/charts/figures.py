@@ -26,13 +26,13 @@ def convergence(points: Sequence[Point], references: Mapping[str, float]) -> Jso
     data = [
         _line("Best so far", numbers, best, "var(--accent)", width=3),
         _line("Mean of the generation", numbers, mean, "var(--ink-3)", dash="dot"),
-        _line("No plan can be better", numbers, bound, "var(--danger)", dash="dash"),
+        _line("No plan can be better by the formula", numbers, bound, "var(--danger)", dash="dash"),
     ]
     last = numbers[-1] if numbers else 1
     for index, (name, seconds) in enumerate(references.items()):
         colour = f"var(--{REFERENCE_COLOURS[index % len(REFERENCE_COLOURS)]})"
-        data.append(_line(name, [0, last], [seconds, seconds], colour, dash="dashdot"))
-    return {"data": data, "layout": _axes("Generation", "Longest wait (s)")}
+        data.append(_line(f"{name}, simulated", [0, last], [seconds, seconds], colour, dash="dashdot"))
+    return {"data": data, "layout": _axes("Generation", "Longest wait by the formula (s)")}
 
 
 def waiting(curves: Mapping[str, Sequence[float]]) -> Json:

@@ -65,11 +65,15 @@ def baselines(catalogue: Catalogue) -> Iterator[Baseline | None]:
 
 def _genetic(catalogue: Catalogue, objective: str) -> Iterator[Generation]:
     """The paper's search and layer split with another objective; prefill and decode always apart."""
-    n = len(catalogue.problem.devices)
-    size = {"population": max(6, min(20, 1280 // n)), "generations": 20} if n > MANY_DEVICES else {}
-    settings = EvolveSettings(objective=objective, allow_mixed=False, **size)
+    settings = comparison_settings(len(catalogue.problem.devices), objective)
     rng = np.random.default_rng(catalogue.problem.policy.seed)
     return evolve(catalogue.problem, settings, rng, catalogue=catalogue)
+
+
+def comparison_settings(n_devices: int, objective: str) -> EvolveSettings:
+    many = n_devices > MANY_DEVICES
+    size = {"population": max(6, min(20, 1280 // n_devices)), "generations": 20} if many else {}
+    return EvolveSettings(objective=objective, allow_mixed=False, **size)
 
 
 def one_pipeline(catalogue: Catalogue, devices: tuple[int, ...]) -> tuple[Choice, ...]:

@@ -105,6 +105,21 @@ def _hop_seconds(problem: Problem, replica: Replica) -> float:
     return hops * float(link_seconds(size, problem.default_link))
 
 
+def choice_sentence(simulated: int, ties: int, *, is_exhausted: bool) -> str:
+    """How the simulation came to choose a plan among those that the formula ranks."""
+    if is_exhausted:
+        return (
+            f"The waits are those of the simulation: of all {counted(simulated, 'plan')} there are, "
+            "this one waits least."
+        )
+    rest = (
+        f"{ties} of them with no longer wait by the formula than this one"
+        if ties > 1
+        else "and this one is also the best of them by the formula"
+    )
+    return f"The waits are those of the simulation, which chose among {counted(simulated, 'plan')}, {rest}."
+
+
 def assumptions(problem: Problem) -> tuple[str, ...]:
     """What the numbers of a plan rest on."""
     policy, workload = problem.policy, problem.workload

@@ -15,6 +15,13 @@ from planner.core.problem import Problem
 
 WAIT, PAPER, FINISHING, SPLITWISE = "wait", "paper", "finishing", "splitwise"
 OBJECTIVES = (WAIT, PAPER, FINISHING, SPLITWISE)
+QUANTITIES = {  # what a value of each objective is, in seconds
+    WAIT: "longest wait by the formula",
+    PAPER: "wait by the paper's formula",
+    FINISHING: "finishing time by the formula",
+    SPLITWISE: "wait by the paper's formula, roles as in Splitwise",
+}
+SIMULATED_WAIT = "longest wait in the simulation"
 
 
 @dataclass(frozen=True)

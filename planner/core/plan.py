@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.core.counted import counted
 from planner.core.document import Fields, raise_if_any
 
+Item = TypeVar("Item")
 PLAN_FORMAT = "e2llm-plan/1"
 PLANNER_VERSION = "1"
 MODES = ("disaggregated", "mixed")
@@ -84,13 +86,19 @@ class Bottleneck:
 
 @dataclass(frozen=True)
 class Proof:
-    """How sure it is that no plan is better: `bound` and `gap` in seconds of the objective, where known."""
+    """How sure it is that no plan is better.
+
+    `value` of this plan, `bound` that no plan is below, and `gap` between them are seconds of one quantity, the
+    `objective`, where known; what the simulation says of the plan is another quantity.
+    """
 
     method: str
     optimal: bool
     bound: float | None
     gap: float | None
     evaluations: int
+    objective: str | None = None  # a plan of an earlier version does not say
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -246,9 +254,23 @@ def _read_bottleneck(fields: Fields) -> Bottleneck:
 
 
 def _read_proof(fields: Fields) -> Proof:
-    limits = [None if fields.raw(key) is None else fields.number(key) for key in ("bound", "gap")]
     proof = Proof(
-        fields.text("method"), fields.flag("optimal"), limits[0], limits[1], fields.whole("evaluations")
+        method=fields.text("method"),
+        optimal=fields.flag("optimal"),
+        bound=_number_or_nothing(fields, "bound"),
+        gap=_number_or_nothing(fields, "gap"),
+        evaluations=fields.whole("evaluations"),
+        objective=_of_later_versions(fields, "objective", Fields.text),
+        value=_of_later_versions(fields, "value", Fields.number),
     )
     fields.close()
     return proof
+
+
+def _number_or_nothing(fields: Fields, key: str) -> float | None:
+    return None if fields.raw(key) is None else fields.number(key)
+
+
+def _of_later_versions(fields: Fields, key: str, read: Callable[[Fields, str], Item]) -> Item | None:
+    """A field that older plans lack."""
+    return None if not fields.has(key) or fields.raw(key) is None else read(fields, key)

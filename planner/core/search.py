@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from planner.core import columns, exact, infeasible
 from planner.core.assembly import Choice, build_plan, closed_form_proof
-from planner.core.baselines import LABELS, baselines
+from planner.core.baselines import LABELS, baselines, comparison_settings
 from planner.core.catalogue import Catalogue
 from planner.core.counted import counted
 from planner.core.errors import BadDocument
 from planner.core.evolve import EvolveSettings, EvolveState, Generation, evolve
+from planner.core.explain import choice_sentence
 from planner.core.forecast import (
     Forecast,
     Rehearsal,
@@ -24,10 +25,19 @@ from planner.core.forecast import (
     with_forecast,
 )
 from planner.core.neighbourhood import improve
-from planner.core.objective import OBJECTIVES, PAPER, SPLITWISE, WAIT, Objective
+from planner.core.objective import (
+    OBJECTIVES,
+    PAPER,
+    QUANTITIES,
+    SIMULATED_WAIT,
+    SPLITWISE,
+    WAIT,
+    Objective,
+)
 from planner.core.plan import Plan, Proof
 from planner.core.problem import LARGEST_SEED, Problem
-from planner.core.roles import score
+from planner.core.shortlist import Shortlist
+from planner.core.slots import MIXED
 
 METHODS = ("auto", "exact", "ga", "paper")
 SIMULATIONS_BETWEEN_STEPS = 5
@@ -40,7 +50,7 @@ LOCAL_TRIES = 60_000  # over all starts
 # Simulated waits closer than this count as equal: the ranking by the closed form then decides.
 SAME_WAIT_SHARE, SAME_WAIT_SECONDS = 0.005, 0.02
 TIE_SECONDS = 1e-6
-ONLY_WAITS = "bounds of large clusters are known for the longest wait only"
+ONLY_WAITS = "a bound is known for the longest wait only"
 LARGER_ONES = "this plan beats them all with larger replicas, for which no bound is known"
 
 
@@ -107,22 +117,6 @@ def with_seed(problem: Problem, seed: int) -> Problem:
     return replace(problem, policy=replace(problem.policy, seed=seed))
 
 
-@dataclass
-class _Found:
-    """Different plans found so far with their place in the closed-form ranking."""
-
-    objective: Objective
-    scores: dict[tuple[Choice, ...], Any] = field(default_factory=dict)
-
-    def add(self, choices: tuple[Choice, ...], seconds: float) -> None:
-        if choices:
-            key = tuple(sorted(choices, key=lambda choice: choice[0]))
-            self.scores.setdefault(key, score([option for _, option in key], seconds, self.objective))
-
-    def ranked(self) -> list[tuple[Choice, ...]]:
-        return sorted(self.scores, key=lambda key: (self.scores[key], [devices for devices, _ in key]))
-
-
 class _Search:
     def __init__(self, problem: Problem, settings: SearchSettings, rng: np.random.Generator) -> None:
         self.problem = problem
@@ -130,8 +124,10 @@ class _Search:
         self.rng = rng
         self.catalogue = Catalogue(problem)
         self.objective = Objective(settings.used_objective, problem)
-        self.allow_mixed = problem.policy.allow_mixed and settings.method != "paper"
-        self.found = _Found(self.objective)
+        # The planners of the other objectives keep prefill and decode apart.
+        self.allow_mixed = problem.policy.allow_mixed and self.objective.is_wait
+        self.is_exhausted = False  # every plan there is will be simulated
+        self.found = Shortlist(self.objective)
         self.bound: float | None = None
         self.bound_devices = 0  # a replica may have for the bound to speak of it
         self.method = "genetic algorithm"
@@ -160,8 +156,12 @@ class _Search:
         yield self._deliver(compared)
 
     def _wants_exact(self) -> bool:
+        """For the other objectives only when asked for: without, the plan is that of the planner compared with."""
         small = len(self.problem.devices) <= exact.MOST_DEVICES
-        return self.settings.method in ("auto", "exact") and small and self.objective.name != SPLITWISE
+        wanted = self.settings.method == "exact" or (
+            self.settings.method == "auto" and self.objective.is_wait
+        )
+        return wanted and small and self.objective.name != SPLITWISE
 
     def _wants_columns(self) -> bool:
         many = len(self.problem.devices) > exact.ALL_GROUPS_DEVICES and self.objective.is_wait
@@ -181,7 +181,7 @@ class _Search:
 
     def _wants_local_search(self) -> bool:
         many = len(self.problem.devices) > exact.ALL_GROUPS_DEVICES
-        return self.settings.method in ("auto", "exact") and many and self.objective.name != SPLITWISE
+        return self.settings.method in ("auto", "exact") and many and self.objective.is_wait
 
     def _columns(self) -> Iterator[SearchStep]:
         for step in columns.solve(self.catalogue, self.objective, self.allow_mixed):
@@ -226,27 +226,46 @@ class _Search:
             if step.plans:
                 limit = exact.replica_limit(len(self.problem.devices))
                 self._take_bound(step.plans[0].seconds, limit, "exact over all groupings and roles")
+                self._add_every_option()
             yield self._step("exact", f"{step.done} of {step.total} groups", 0.1 * step.done / step.total)
 
-    def _genetic(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
+    def _add_every_option(self) -> None:
+        """One device alone is run with some number of slots, and few enough of them to simulate each."""
+        options = self.catalogue.options(MIXED, self.catalogue.group_of((0,)))
+        few = len(options) <= affordable_candidates(self.problem.workload, len(self.drawn))
+        if len(self.problem.devices) == 1 and self.objective.is_wait and few:
+            self.is_exhausted = True
+            for option in options:
+                seconds = self.objective.seconds(np.inf, option.requests_per_second, option.slots)
+                self.found.add((((0,), option),), float(seconds))
+
+    def _evolve_settings(self) -> EvolveSettings:
         n = len(self.problem.devices)
-        settings = EvolveSettings(
-            population=min(self.settings.population, max(FEWEST_INDIVIDUALS, DEVICES_A_GENERATION // n)),
-            generations=self.settings.generations,
-            objective=self.objective.name,
-            allow_mixed=self.allow_mixed,
+        most = max(FEWEST_INDIVIDUALS, DEVICES_A_GENERATION // n)
+        population, generations = min(self.settings.population, most), self.settings.generations
+        if not self.objective.is_wait:
+            compared = comparison_settings(n, self.objective.name)
+            population, generations = (
+                min(population, compared.population),
+                min(generations, compared.generations),
+            )
+        return EvolveSettings(
+            population, generations, objective=self.objective.name, allow_mixed=self.allow_mixed
         )
+
+    def _genetic(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
+        settings = self._evolve_settings()
         state = EvolveState.from_dict(checkpoint["genetic"]) if checkpoint else None
         for generation in evolve(self.problem, settings, self.rng, catalogue=self.catalogue, state=state):
             if generation.best_seconds is not None:
+                if not self.objective.is_wait:
+                    self.found.scores.clear()  # the last one is what that planner would deliver
                 self.found.add(generation.best_choices, generation.best_seconds)
-            yield self._generation_step(generation)
+            yield self._generation_step(generation, settings.generations)
 
-    def _generation_step(self, generation: Generation) -> SearchStep:
-        share = generation.number / self.settings.generations
-        step = self._step(
-            "genetic", f"Generation {generation.number} of {self.settings.generations}", 0.2 + 0.4 * share
-        )
+    def _generation_step(self, generation: Generation, of: int) -> SearchStep:
+        share = generation.number / of
+        step = self._step("genetic", f"Generation {generation.number} of {of}", 0.2 + 0.4 * share)
         best = generation.best_seconds
         return replace(
             step,
@@ -281,6 +300,8 @@ class _Search:
                     f"Simulating plan {number + 1} of {len(ranked)}", number / len(ranked) / 2
                 )
         good = promising(first, self.problem.policy.min_tokens_per_second)
+        if self.is_exhausted:
+            good = list(range(len(ranked)))
         for number, k in enumerate(good):
             self._tell(ranked[k])
             if number % SIMULATIONS_BETWEEN_STEPS == 0:
@@ -311,9 +332,18 @@ class _Search:
         plan, told = self._rehearsed(choices)[0], self.told[choices]
         closed = self.found.scores[choices].wait_seconds if choices in self.found.scores else None
         plan = with_forecast(plan, told)
-        plan = replace(plan, proof=self._proof(closed), baselines=compared)
+        proof = self._proof(closed)
+        if self.is_exhausted:
+            proof = self._proof_by_simulation(told)
+        said = (*plan.assumptions, self._chosen_from(closed)) if self.objective.is_wait else plan.assumptions
+        plan = replace(plan, proof=proof, baselines=compared, assumptions=said)
         step = self._step("done", "The plan is ready.", 1.0)
         return replace(step, best_seconds=plan.predicted.max_wait_seconds, best_plan=plan, final=True)
+
+    def _chosen_from(self, closed: float | None) -> str:
+        values = [score.wait_seconds for key, score in self.found.scores.items() if key in self.rehearsed]
+        ties = sum(closed is not None and value <= closed + TIE_SECONDS for value in values)
+        return choice_sentence(len(values), ties, is_exhausted=self.is_exhausted)
 
     def _best_simulated(self) -> tuple[Choice, ...]:
         """Lowest simulated longest wait among the plans that the policy allows and that hold the floor."""
@@ -321,11 +351,8 @@ class _Search:
         allowed = [key for key in self.told if key in self.found.scores or self._is_allowed(key)]
         fast = [key for key in allowed if self.told[key].holds(floor)] or allowed
         least = min(self.told[key].max_wait_seconds for key in fast)
-        near = [
-            key
-            for key in fast
-            if self.told[key].max_wait_seconds <= least * (1 + SAME_WAIT_SHARE) + SAME_WAIT_SECONDS
-        ]
+        most = least if self.is_exhausted else least * (1 + SAME_WAIT_SHARE) + SAME_WAIT_SECONDS
+        near = [key for key in fast if self.told[key].max_wait_seconds <= most]
         for key in near:
             if key not in self.found.scores:
                 self.found.add(key, self._rehearsed(key)[0].predicted.max_wait_seconds)
@@ -354,7 +381,13 @@ class _Search:
         gap = None if bound is None or closed is None else max(0.0, closed - bound)
         is_for_all = self._speaks_of_all() or bound == 0.0
         optimal = is_for_all and gap is not None and gap <= TIE_SECONDS
-        return Proof(method, optimal, bound, 0.0 if optimal else gap, self.catalogue.evaluations)
+        evaluations, name = self.catalogue.evaluations, QUANTITIES[self.objective.name]
+        return Proof(method, optimal, bound, 0.0 if optimal else gap, evaluations, name, closed)
+
+    def _proof_by_simulation(self, told: Forecast) -> Proof:
+        seconds, evaluations = told.max_wait_seconds, self.catalogue.evaluations
+        method = "every useful number of slots simulated"
+        return Proof(method, True, seconds, 0.0, evaluations, SIMULATED_WAIT, seconds)
 
     def _step(self, phase: str, message: str, fraction: float) -> SearchStep:
         return SearchStep(phase, message, fraction, self.catalogue.evaluations, bound_seconds=self.bound)

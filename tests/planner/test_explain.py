@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner.core.counted import counted
-from planner.core.explain import bytes_text, load_sentence, seconds_text
+from planner.core.explain import bytes_text, choice_sentence, load_sentence, seconds_text
 from planner.core.margins import comparison, margins
 from planner.core.search import SearchSettings, find_plan
 from tests.planner.cluster import LAN, QWEN, device, model, paper_problem, problem, table, with_workload
@@ -101,7 +101,15 @@ def test_assumptions_follow_the_policy() -> None:
     )
     other = find_plan(paper, QUICK).assumptions
     assert "walks the stages in turn" in serial[0] and "as in the paper" in other[0]
-    assert "costs nothing" in other[-1]
+    assert "costs nothing" in other[-2]
+
+
+def test_a_plan_says_that_the_simulation_chose_it_among_equals() -> None:
+    plan = find_plan(paper_problem(QWEN, 1, 2, 5, 6), QUICK)
+    assert "those of the simulation, which chose among " in plan.assumptions[-1]
+    assert choice_sentence(5, 3, is_exhausted=False).endswith(
+        "5 plans, 3 of them with no longer wait by the formula than this one."
+    )
 
 
 @pytest.mark.parametrize(

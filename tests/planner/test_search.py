@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from planner.core.errors import NoFeasiblePlan
+from planner.core.objective import SIMULATED_WAIT
 from planner.core.plan import Plan
 from planner.core.problem import Device, LatencyTable, Problem
 from planner.core.search import SearchSettings, find_plan, search
@@ -52,6 +53,34 @@ def test_one_device_becomes_one_mixed_replica() -> None:
     assert [(one.role, one.devices) for one in plan.replicas] == [("mixed", ("a",))]
     assert plan.replicas[0].stages[0].gpu_blocks == 10
     assert plan.proof.optimal
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_one_device_is_proven_best_once_every_number_of_slots_was_simulated(number: int) -> None:
+    plan = find_plan(paper_problem(QWEN, number), QUICK)
+    proof, wait = plan.proof, plan.predicted.max_wait_seconds
+    assert (proof.optimal, proof.bound, proof.value, proof.gap) == (True, wait, wait, 0.0)
+    assert proof.objective == SIMULATED_WAIT
+
+
+@pytest.mark.parametrize("numbers", [(1, 2), (5, 6), (1, 2, 5, 6)])
+def test_a_bound_is_never_above_the_value_that_it_bounds(numbers: tuple[int, ...]) -> None:
+    proof = find_plan(paper_problem(QWEN, *numbers, allow_mixed=True), QUICK).proof
+    assert proof.value is not None and proof.bound is not None and proof.gap is not None
+    assert proof.objective == "longest wait by the formula"
+    assert proof.bound <= proof.value + 1e-6
+    assert proof.gap == pytest.approx(proof.value - proof.bound, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("objective", "name"), [("paper", "paper"), ("finishing", "finishing_time"), ("splitwise", "splitwise")]
+)
+def test_another_objective_delivers_the_plan_of_the_planner_compared_with(objective: str, name: str) -> None:
+    cluster = paper_problem(QWEN, 1, 2, 5, 6, 7, allow_mixed=True)
+    plan = find_plan(cluster, SearchSettings(objective=objective))
+    assert plan.predicted.max_wait_seconds == plan.baselines[name]["max_wait_seconds"]
+    assert len(plan.replicas) == plan.baselines[name]["replicas"]
+    assert plan.proof.bound is None or plan.proof.objective != "longest wait by the formula"
 
 
 def test_two_devices_without_mixing_take_one_role_each() -> None:
