@@ -12,6 +12,7 @@ from planner.models import PlanRun
 from planner.services.alternatives import with_model, with_registered
 
 Json = dict[str, Any]
+TWIN_ROOT = 90  # of the 100 characters that a name may have
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def with_twin(cluster: Json, name: str) -> Json:
     """The cluster with one more device like the named one, which has the same links; it comes last."""
     original = next(device for device in cluster["devices"] if device["name"] == name)
     taken = {device["name"] for device in cluster["devices"]}
-    twin = next(text for number in count(2) if (text := f"{name} no. {number}") not in taken)
+    twin = next(text for number in count(2) if (text := f"{name[:TWIN_ROOT]} no. {number}") not in taken)
     pairs = cluster["links"].get("pairs", [])
     more = [
         {**pair, "a": twin if pair["a"] == name else pair["a"], "b": twin if pair["b"] == name else pair["b"]}

@@ -242,3 +242,34 @@ def test_every_plan_page_is_readable_by_everybody(
         found[path] = faults(page)
     assert {path: texts for path, texts in found.items() if texts} == {}
     assert errors == []
+
+
+def test_long_names_widen_no_plan_page(
+    browser: Browser, web: str, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    for entry in small_cluster["devices"]:
+        entry["name"] = (entry["name"] + "-" + "x" * 100)[:100]
+        entry["hardware"] = "y" * 100
+    small_cluster["model"]["name"] = "z" * 100
+    runs = [services.start_run(small_cluster, "auto", seed, operator) for seed in (1, 2, 3)]
+    for run in runs[:2]:
+        runner.execute(run.job_id)
+    page = logged_in(browser, web, operator).new_page()
+    addresses = [f"/plans/{run.pk}/" for run in runs] + [
+        f"/plans/{runs[0].pk}/change/",
+        "/plans/",
+        "/workload/",
+    ]
+    addresses.append(f"/plans/compare/?run={runs[0].pk}&run={runs[1].pk}")
+    found = {}
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        for path in addresses:
+            page.goto(web + path, wait_until="load")
+            if page.locator("#what-if-form").count():
+                page.fill("#id_arrival_seconds", "9")
+                expect(page.locator("#what-if-result .stage").first).to_be_visible()
+                page.get_by_role("button", name="Work it out").click()
+                expect(page.locator("#worth table")).to_be_visible()
+            found[path, width] = page.evaluate("document.documentElement.scrollWidth")
+    assert {where: wide for where, wide in found.items() if wide > where[1]} == {}
