@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,9 @@ from inventory.models import SshIdentity
 from tests.lab.sshd_host import MakeHost, SshdHost
 
 AN_HOUR_SECONDS = 3600.0
+
+# Under nohup the hosts of the tests would not notice either that a session of theirs has hung up.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No deadline: a loaded machine is no failure of the code.
 property_settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
