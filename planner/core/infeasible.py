@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -11,9 +12,12 @@ from planner.core.catalogue import Catalogue
 from planner.core.counted import counted
 from planner.core.errors import NoFeasiblePlan
 from planner.core.explain import bytes_text
+from planner.core.latency import Costs
+from planner.core.problem import Problem
 from planner.core.slots import DECODE, Group
 
 GROUPS_LOOKED_AT = 400
+NAMED_DEVICES = 6
 
 
 def reason(catalogue: Catalogue) -> NoFeasiblePlan:
@@ -26,15 +30,12 @@ def _memory(catalogue: Catalogue) -> NoFeasiblePlan | None:
     if not any(device.can_be_master for device in problem.devices):
         text = "None of the devices may be the master of a replica."
         return NoFeasiblePlan("master", text, 1, "devices", "Let at least one device be a master.")
-    tables = [catalogue.costs.table(kind, DECODE, (1,), (1.0,)) for kind in problem.kind_of]
-    workers = np.array([int(table.most_blocks[0, 0]) for table in tables])
-    masters = np.array([int(table.most_blocks[1, 0]) for table in tables])
-    held = max(
-        (int(masters[k] + workers.sum() - workers[k]) for k in range(len(tables)) if masters[k] > 0),
-        default=0,
-    )
+    held = _held_blocks(catalogue.costs)
     if held >= model.blocks:
         return None
+    devices = tuple(replace(device, max_blocks=None) for device in problem.devices)
+    if _held_blocks(Costs(replace(problem, devices=devices))) >= model.blocks:
+        return _max_blocks(problem, held)
     block = model.block_bytes + model.kv_slot_block_bytes
     if held == 0:
         needed = model.output_bytes + model.logits_buffer_bytes + model.embedding_bytes + block
@@ -45,7 +46,7 @@ def _memory(catalogue: Catalogue) -> NoFeasiblePlan | None:
         return NoFeasiblePlan("memory", text, short, "bytes", remedy)
     missing = model.blocks - held
     text = (
-        f"{counted(len(tables), 'device')} together hold {held} of the {counted(model.blocks, 'block')} of "
+        f"{_devices_hold(problem)} {held} of the {counted(model.blocks, 'block')} of "
         f"{model.name} with one slot of {counted(problem.workload.context_tokens, 'token')}; "
         f"{counted(missing, 'block')} ({bytes_text(missing * block)}) short."
     )
@@ -55,6 +56,36 @@ def _memory(catalogue: Catalogue) -> NoFeasiblePlan | None:
         f"{bytes_text(smaller)} (now {bytes_text(model.block_bytes)})."
     )
     return NoFeasiblePlan("memory", text, missing * block, "bytes", remedy)
+
+
+def _held_blocks(costs: Costs) -> int:
+    """Blocks that all devices hold as one replica with one slot."""
+    tables = [costs.table(kind, DECODE, (1,), (1.0,)) for kind in costs.problem.kind_of]
+    workers = np.array([int(table.most_blocks[0, 0]) for table in tables])
+    masters = np.array([int(table.most_blocks[1, 0]) for table in tables])
+    return max(
+        (int(masters[k] + workers.sum() - workers[k]) for k in range(len(tables)) if masters[k] > 0),
+        default=0,
+    )
+
+
+def _devices_hold(problem: Problem) -> str:
+    n = len(problem.devices)
+    return "1 device holds" if n == 1 else f"{n:,} devices together hold"
+
+
+def _max_blocks(problem: Problem, held: int) -> NoFeasiblePlan:
+    """The memory would do, but for what the cluster file lets a device hold."""
+    capped = [device for device in problem.devices if device.max_blocks is not None]
+    names = ", ".join(f"{device.name} {device.max_blocks}" for device in capped[:NAMED_DEVICES])
+    more = f" and {counted(len(capped) - NAMED_DEVICES, 'other')}" if len(capped) > NAMED_DEVICES else ""
+    missing = problem.model.blocks - held
+    text = (
+        f"{_devices_hold(problem)} {held} of the {counted(problem.model.blocks, 'block')} of "
+        f"{problem.model.name}: their memory has room for all, but max_blocks allows no more ({names}{more})."
+    )
+    remedy = f"Raise max_blocks, by {counted(missing, 'block')} in all, or add a device."
+    return NoFeasiblePlan("max_blocks", text, missing, "blocks", remedy)
 
 
 def _some_groups(catalogue: Catalogue) -> Iterator[Group]:

@@ -184,6 +184,17 @@ def test_a_model_larger_than_the_fleet_names_the_missing_bytes() -> None:
     assert "of the 10 blocks" in error.text
 
 
+@pytest.mark.parametrize("names", ["a", "ab"])
+def test_a_limit_of_blocks_is_not_taken_for_a_lack_of_memory(names: str) -> None:
+    error = refusal(lab(*(processor(name, max_blocks=1) for name in names)))
+    assert (error.limit, error.shortfall, error.unit) == ("max_blocks", 10 - len(names), "blocks")
+    assert "max_blocks allows no more (a 1" in error.text and "Raise max_blocks" in error.remedy
+
+
+def test_without_room_for_a_block_the_memory_is_the_limit_whatever_max_blocks_says() -> None:
+    assert refusal(lab(processor("a", memory=20.0, max_blocks=1))).limit == "memory"
+
+
 def test_no_room_for_the_head_is_told_apart() -> None:
     assert "output layer" in refusal(lab(processor("a", memory=12.0), processor("b", memory=12.0))).text
 
