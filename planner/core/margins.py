@@ -9,9 +9,10 @@ import numpy as np
 from planner.core.catalogue import Catalogue
 from planner.core.counted import counted
 from planner.core.explain import bytes_text, seconds_text
+from planner.core.figures import figures
 from planner.core.plan import Plan, Replica
 from planner.core.problem import Problem
-from planner.core.slots import DECODE, PREFILL
+from planner.core.slots import MIXED, PREFILL, Gathered
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,26 @@ def _tightest(number: int, replica: Replica) -> Margin:
     return Margin(number, stage.device, text)
 
 
-def _step(catalogue: Catalogue, replica: Replica, slots: int) -> float:
-    """Seconds per token of the best split of these devices at that many slots; infinite where it does not fit."""
+@dataclass(frozen=True)
+class Pace:
+    """A replica's best split at some number of slots: seconds of a token with all slots busy, and requests a second."""
+
+    token_seconds: float
+    rate: float
+
+
+def pace_of(catalogue: Catalogue, replica: Replica, slots: int) -> Pace | None:
+    """The plan's own measures for these devices at that many slots; None where it does not fit."""
     problem = catalogue.problem
     index = {device.name: k for k, device in enumerate(problem.devices)}
     group = catalogue.group_of(tuple(index[name] for name in replica.devices))
-    seconds = catalogue.step_seconds(group)
-    rows = np.flatnonzero(catalogue.points(DECODE, len(group)).slots == slots)
-    return float(seconds[rows[0]]) if len(rows) and len(seconds) else float(np.inf)
+    points = catalogue.points(replica.role, len(group))
+    rows = np.flatnonzero(points.slots == slots)
+    splits = catalogue.splits(replica.role, [group])
+    if splits is None or not len(rows) or not np.isfinite(splits.pass_seconds[0, rows[0]]):
+        return None
+    able = figures(problem, points, splits, Gathered(points, [group]))
+    return Pace(float(able.tpot[0, rows[0]]), float(able.rate[0, rows[0]]))
 
 
 def _slot_step(catalogue: Catalogue, replica: Replica) -> int:
@@ -65,31 +78,46 @@ def _one_more(catalogue: Catalogue, replica: Replica) -> str:
     more = replica.slots + _slot_step(catalogue, replica)
     if more > policy.max_slots:
         return f"{counted(replica.slots, 'slot')} is the most that the policy allows ({policy.max_slots})."
-    seconds = _step(catalogue, replica, more)
-    if not np.isfinite(seconds):
+    pace = pace_of(catalogue, replica, more)
+    if pace is None:
         return f"{counted(more, 'slot')} would not fit in memory."
-    speed = 1.0 / seconds
+    speed = 1.0 / pace.token_seconds
     if speed < policy.min_tokens_per_second:
         return (
-            f"{counted(more, 'slot')} would give each request {speed:.3g} tokens/s; the floor is "
-            f"{policy.min_tokens_per_second:g}."
+            f"{_busy(replica, more)} each request would get only {speed:.3g} tokens/s; "
+            f"the floor is {policy.min_tokens_per_second:g}."
         )
-    if replica.role != DECODE:
-        effect = "would let prompts push running requests below the floor, or serve fewer of them"
-        return f"{counted(more, 'slot')} {effect}."
-    change = more / seconds / (replica.slots / replica.tpot_seconds) - 1
-    return f"{counted(more, 'slot')} would change the rate of this replica by {change:+.1%}."
+    return _changed(catalogue, replica, more, pace)
 
 
 def _one_less(catalogue: Catalogue, replica: Replica) -> str:
     less = replica.slots - _slot_step(catalogue, replica)
-    seconds = _step(catalogue, replica, less)
-    now = _step(catalogue, replica, replica.slots)
-    if not np.isfinite(seconds):
-        return f"{counted(less, 'slot')} would not hold the floor."
-    change = less / seconds / (replica.slots / now) - 1
-    step = f"With {counted(less, 'slot')} a token would take {seconds_text(seconds)}"
-    return f"{step}; the rate would change by {change:+.1%}."
+    pace = pace_of(catalogue, replica, less)
+    if pace is None:
+        return f"No split of these devices runs {counted(less, 'slot')}."
+    return _changed(catalogue, replica, less, pace)
+
+
+def _busy(replica: Replica, slots: int) -> str:
+    prompts = " and prompts in between," if replica.role == MIXED and slots > 1 else ","
+    return f"With {counted(slots, 'slot')} {'all busy' if slots > 1 else 'busy'}{prompts}"
+
+
+def _more_or_fewer(share: float) -> str:
+    if abs(share) < 5e-4:
+        return "as many requests"
+    return f"{100 * abs(share):.1f} % {'more' if share > 0 else 'fewer'} requests"
+
+
+def _changed(catalogue: Catalogue, replica: Replica, slots: int, pace: Pace) -> str:
+    """The same two measures with another number of slots and now."""
+    now = pace_of(catalogue, replica, replica.slots)
+    before = now.rate if now else replica.requests_per_second
+    return (
+        f"{_busy(replica, slots)} each request would get a token every "
+        f"{seconds_text(pace.token_seconds)} (now {seconds_text(replica.tpot_seconds)}), and the replica would serve "
+        f"{_more_or_fewer(pace.rate / before - 1)}."
+    )
 
 
 def comparison(plan: Plan) -> list[str]:

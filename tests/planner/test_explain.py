@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from planner.core.catalogue import Catalogue
 from planner.core.counted import counted
 from planner.core.explain import bytes_text, choice_sentence, load_sentence, seconds_text
-from planner.core.margins import comparison, margins
+from planner.core.margins import comparison, margins, pace_of
 from planner.core.search import SearchSettings, find_plan
 from tests.planner.cluster import LAN, QWEN, device, model, paper_problem, problem, table, with_workload
 
@@ -84,6 +85,33 @@ def test_margins_name_the_policys_limit_of_slots() -> None:
     cluster = problem([device("a", 0.001), device("b", 0.001)], max_slots=2)
     told = [one.text for one in margins(cluster, find_plan(cluster, QUICK))]
     assert "2 slots is the most that the policy allows (2)." in told
+
+
+@pytest.mark.parametrize("numbers", [(1,), (1, 2), (1, 2, 5, 6)])
+@pytest.mark.parametrize("runtime", ["serial", "overlapped"])
+def test_other_numbers_of_slots_are_told_in_the_measures_of_the_plan(
+    numbers: tuple[int, ...], runtime: str
+) -> None:
+    cluster = paper_problem(QWEN, *numbers, allow_mixed=True, runtime=runtime)
+    plan = find_plan(cluster, QUICK)
+    told = [one for one in margins(cluster, plan) if one.text.startswith("With ")]
+    assert told
+    for one in told:
+        replica = plan.replicas[one.replica]
+        is_mixed = replica.role == "mixed" and not one.text.startswith("With 1 slot ")
+        assert ("and prompts in between" in one.text) == is_mixed
+        if "the floor is" not in one.text:
+            assert f"(now {seconds_text(replica.tpot_seconds)})" in one.text
+
+
+def test_with_as_many_slots_as_now_nothing_would_change() -> None:
+    cluster = paper_problem(QWEN, 1, 2, allow_mixed=True)
+    replica = find_plan(cluster, QUICK).replicas[0]
+    pace = pace_of(Catalogue(cluster), replica, replica.slots)
+    assert pace is not None
+    assert (pace.token_seconds, pace.rate) == pytest.approx(
+        (replica.tpot_seconds, replica.requests_per_second)
+    )
 
 
 def test_comparison_lists_every_other_planner() -> None:
