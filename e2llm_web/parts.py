@@ -38,19 +38,7 @@ def redis(data_folder: Path, environment: Mapping[str, str]) -> Part:
 def worker(environment: Mapping[str, str]) -> Part:
     """SIGQUIT: a job in hand is left to its lease and goes on after the next start, instead of holding up the stop."""
     argv = [
-        *(
-            sys.executable,
-            "-W",
-            QUIET_ABOUT_ROOT,
-            "-m",
-            "celery",
-            "--app",
-            "e2llm_web",
-            "--quiet",
-            "worker",
-            "--beat",
-        ),
-        *("--concurrency", str(WORKER_PROCESSES), "--loglevel", "WARNING"),
+        *_celery("worker", "--concurrency", str(WORKER_PROCESSES)),
         *("--without-gossip", "--without-mingle"),
     ]
     return Part(
@@ -61,6 +49,16 @@ def worker(environment: Mapping[str, str]) -> Part:
         grace_seconds=WORKER_GRACE_SECONDS,
         unsaid=WORKER_UNSAID,
     )
+
+
+def beat(environment: Mapping[str, str]) -> Part:
+    """The clock of all that happens regularly. Inside a worker nothing starts it again when it is killed."""
+    return Part("beat", _celery("beat"), environment)
+
+
+def _celery(command: str, *options: str) -> list[str]:
+    program = [sys.executable, "-W", QUIET_ABOUT_ROOT, "-m", "celery", "--app", "e2llm_web", "--quiet"]
+    return [*program, command, "--loglevel", "WARNING", *options]
 
 
 def web(addresses: Addresses, environment: Mapping[str, str]) -> Part:

@@ -1,12 +1,13 @@
 """Start, watch and cancel long work."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from celery import current_app
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 from kombu.connection import Connection
@@ -14,7 +15,7 @@ from kombu.exceptions import OperationalError
 
 from accounts.models import User
 from jobs import events
-from jobs.models import ACTIVE_STATES, Job, State
+from jobs.models import ACTIVE_STATES, SILENT_SECONDS, Job, JobStep, State
 
 LEASE_SECONDS = 15.0
 FRESH_SECONDS = 5.0
@@ -69,18 +70,24 @@ def send(job: Job) -> None:
 
 
 def cancel(job: Job) -> None:
-    """Ask a running job to stop (it does within two seconds); a waiting one ends at once."""
-    now = timezone.now()
-    waiting = Job.objects.filter(pk=job.pk, state=State.PENDING)
-    if waiting.update(state=State.CANCELLED, cancel_requested=True, ended_at=now, seq=job.seq + 1):
-        _announce(job)
+    """Ask a running job to stop (it does within two seconds).
+
+    One that waits, or whose worker gives no sign of life, ends at once: a worker that comes back has lost its lease.
+    """
+    silent = Q(state=State.RUNNING) & ~within("heartbeat_at", SILENT_SECONDS)
+    unattended = Job.objects.filter(Q(state=State.PENDING) | silent, pk=job.pk)
+    change = {"state": State.CANCELLED, "cancel_requested": True, "lease": "", "ended_at": timezone.now()}
+    if unattended.update(**change, seq=F("seq") + 1):
+        _announce_end(job)
     else:
-        Job.objects.filter(pk=job.pk, state=State.RUNNING).update(cancel_requested=True)
+        Job.objects.active().filter(pk=job.pk).update(cancel_requested=True)
 
 
 def reap() -> None:
-    """Give jobs whose worker went silent to another one, and resend those the queue lost."""
-    for job in Job.objects.filter(state=State.RUNNING).filter(~within("heartbeat_at", LEASE_SECONDS)):
+    """Give jobs whose worker went silent to another one, end those to be cancelled, resend those the queue lost."""
+    lost = ~within("heartbeat_at", LEASE_SECONDS)
+    unheard = Q(cancel_requested=True) & ~within("heartbeat_at", SILENT_SECONDS)
+    for job in Job.objects.filter(lost | unheard, state=State.RUNNING):
         _take_back(job)
     waiting = Job.objects.filter(state=State.PENDING).filter(~within("created_at", FRESH_SECONDS))
     for job in waiting.filter(Q(sent_at=None) | ~within("sent_at", RESEND_SECONDS)):
@@ -112,14 +119,30 @@ def _take_back(job: Job) -> None:
             "message": "The worker was lost; starting again",
         }
     if Job.objects.filter(pk=job.pk, state=State.RUNNING, lease=job.lease).update(**change):
-        _announce(job)
         if change["state"] == State.PENDING:
+            _announce(job)
             send(job)
+        else:
+            _announce_end(job)
 
 
-def _announce(job: Job) -> None:
+def _announce_end(job: Job) -> None:
+    """The end of a job that nobody worked on any more: no line of its checklist may still say that it runs."""
+    steps = list(job.steps.filter(state=JobStep.States.RUNNING))
+    for step in steps:
+        step.state, step.ended_at = JobStep.States.FAILED, timezone.now()
+        step.save(update_fields=["state", "ended_at"])
+    Job.objects.filter(pk=job.pk).update(seq=F("seq") + len(steps))
+    _announce(job, steps)
+
+
+def _announce(job: Job, steps: Sequence[JobStep] = ()) -> None:
     job.refresh_from_db()
-    events.publish(job.pk, [{"type": "job", "seq": job.seq, "job": job.to_dict()}])
+    first = job.seq - len(steps)
+    items = [
+        {"type": "step", "seq": first + place, "step": step.to_dict()} for place, step in enumerate(steps)
+    ]
+    events.publish(job.pk, [*items, {"type": "job", "seq": job.seq, "job": job.to_dict()}])
 
 
 def existing_job_id(job_id: int) -> int | None:

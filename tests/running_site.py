@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 120.0
 MARKS = {
     "redis": "valkey-server",
-    "worker": "celery",
+    "worker": "--quiet worker",
+    "beat": "--quiet beat",
     "web": "e2llm_web.asgi",
     "gateway": "serving.gateway",
 }
@@ -107,12 +108,15 @@ class Site:
         return None
 
     def answers(self, part: str) -> bool:
+        """Beat is asked nothing by anybody: it is there, or it is not."""
         if part == "redis":
             return valkey_answers(embedded_redis.url(self.data))
         if part == "web":
             return self.status(f"http://127.0.0.1:{self.port}/healthz") == 200
         if part == "gateway":
             return self.status(f"http://127.0.0.1:{self.gateway_port}/v1/models") in {200, 401, 503}
+        if part == "beat":
+            return self.pid_of(part) is not None
         argv = [sys.executable, "-m", "celery", "--app", "e2llm_web", "inspect", "ping", "--timeout", "2"]
         return subprocess.run(argv, cwd=ROOT, env=self.environment, capture_output=True).returncode == 0
 

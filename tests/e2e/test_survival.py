@@ -15,8 +15,8 @@ from demo.hosts import DemoHost
 from tests.conftest import wait_until
 from tests.e2e import traces
 from tests.e2e.visitor import FINISHED, JOB_SECONDS, Visitor
-from tests.planner_app.conftest import many_devices
-from tests.running_site import MARKS, Site
+from tests.planner_app.conftest import children_of, many_devices
+from tests.running_site import Site
 
 pytestmark = pytest.mark.whole
 QUESTION = [{"role": "user", "content": "What is 2 + 2?"}]
@@ -38,6 +38,15 @@ class Search:
 
     def generations(self) -> int:
         query = "SELECT count(*) FROM planner_generation WHERE run_id = ?"
+        return int(self.site.rows(query, self.run)[0][0])
+
+    def has_checkpoint(self) -> bool:
+        query = "SELECT count(checkpoint) FROM planner_planrun WHERE id = ?"
+        return self.site.rows(query, self.run) == [(1,)]
+
+    def first_generation(self) -> int:
+        """Number of the row; a search from the beginning makes new ones."""
+        query = "SELECT min(id) FROM planner_generation WHERE run_id = ?"
         return int(self.site.rows(query, self.run)[0][0])
 
     def page_state(self) -> str:
@@ -100,7 +109,7 @@ def answers(site: Site, api_key: str) -> bool:
     return answer.status_code == 200 and bool(answer.json()["choices"][0]["message"]["content"])
 
 
-@pytest.mark.parametrize("part", list(MARKS))
+@pytest.mark.parametrize("part", ["redis", "worker", "web", "gateway"])
 def test_a_killed_part_costs_neither_the_search_nor_a_replica(
     part: str, search: Search, demo_lab: list[DemoHost], api_key: str
 ) -> None:
@@ -115,3 +124,20 @@ def test_a_killed_part_costs_neither_the_search_nor_a_replica(
     assert traces.replicas(demo_lab) == replicas
     assert site.rows("SELECT sum(restarts) FROM serving_replica") == [(0,)]
     wait_until(lambda: answers(site, api_key), "the gateway answers", seconds=180)
+
+
+def test_a_search_goes_on_after_all_processes_of_its_worker_were_killed_with_the_clock(
+    search: Search,
+) -> None:
+    site = search.site
+    wait_until(search.has_checkpoint, "it can be taken up again")
+    noted, worker, beat = restarts(site, "beat"), site.pid_of("worker"), site.pid_of("beat")
+    assert worker is not None and beat is not None
+    first = search.first_generation()
+    for pid in [beat, *children_of(worker)]:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: restarts(site, "beat") == noted + 1, "beat is started again")
+    wait_until(search.has_ended, "the search ends", seconds=JOB_SECONDS)
+    assert search.row() == ("succeeded", 2)
+    assert search.first_generation() == first, "it went on from its checkpoint"
+    assert site.pid_of("worker") == worker, "only its processes were killed"

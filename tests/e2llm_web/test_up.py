@@ -31,7 +31,7 @@ def stopped_site(tmp_path: Path) -> Site:
     return Site(tmp_path, free_port(), free_port())
 
 
-@pytest.mark.parametrize("part", ["redis", "worker", "web", "gateway"])
+@pytest.mark.parametrize("part", ["redis", "worker", "beat", "web", "gateway"])
 def test_every_part_answers(site: Site, part: str) -> None:
     assert wait_until(lambda: site.answers(part), f"{part} answers", seconds=120)
 
@@ -68,7 +68,7 @@ def test_taken_port_is_named_with_its_holder(stopped_site: Site) -> None:
     assert stopped_site.processes() == {}
 
 
-@pytest.mark.parametrize("part", ["worker", "web", "gateway", "redis"])
+@pytest.mark.parametrize("part", ["worker", "beat", "web", "gateway", "redis"])
 def test_killed_part_comes_back_and_the_others_find_it(site: Site, part: str) -> None:
     old = site.pid_of(part)
     assert old is not None

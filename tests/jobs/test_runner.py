@@ -104,6 +104,45 @@ def test_cancel_ends_a_waiting_job_at_once() -> None:
     assert job.state == State.CANCELLED
 
 
+def test_cancel_ends_a_silent_job_at_once_with_its_checklist() -> None:
+    job = silent_job()
+    JobStep.objects.create(job=job, key="a", position=0, label="First", state=JobStep.States.RUNNING)
+    before = job.seq
+    services.cancel(job)
+    job.refresh_from_db()
+    assert (job.state, job.lease) == (State.CANCELLED, "")
+    assert job.ended_at is not None and job.seq > before
+    assert job.steps.get().state == JobStep.States.FAILED
+
+
+def test_worker_that_comes_back_after_the_cancel_has_lost_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.progress.HEARTBEAT_SECONDS", 3600.0)
+    job = new_job()
+
+    def work(progress: Progress) -> None:
+        wait_until(lambda: Job.objects.get(pk=job.pk).seq > 1, "its first sign of life")
+        Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(minutes=1))
+        services.cancel(job)
+        progress.report("late")
+        wait_until(lambda: progress.check(), "the worker is stopped")
+
+    runner.execute(job.pk, work)
+    job.refresh_from_db()
+    assert (job.state, job.message) == (State.CANCELLED, "")
+
+
+def test_job_whose_worker_died_after_the_cancel_waits_for_no_lease() -> None:
+    job = new_job(
+        state=State.RUNNING,
+        lease="gone",
+        cancel_requested=True,
+        heartbeat_at=timezone.now() - timedelta(seconds=8),
+    )
+    services.reap()
+    job.refresh_from_db()
+    assert job.state == State.CANCELLED
+
+
 def test_a_worker_that_lost_its_lease_leaves_the_row_alone() -> None:
     job = new_job()
 

@@ -31,7 +31,7 @@ LEAST_FREE_BYTES = 300 * 10**6
 
 
 class Command(BaseCommand):
-    help = "Start Redis, worker, pages and gateway on this machine; Ctrl-C stops them."
+    help = "Start Redis, worker, beat, pages and gateway on this machine; Ctrl-C stops them."
     requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -95,9 +95,10 @@ class Session:
         environment = self.environment
         if self.demo:
             await supervisor.start(parts.demo_hosts(environment))
-        say("up", "starting worker, pages and gateway")
+        say("up", "starting worker, beat, pages and gateway")
         await supervisor.start(
             parts.worker(environment),
+            parts.beat(environment),
             parts.web(self.addresses, environment),
             parts.gateway(self.addresses, environment),
         )
