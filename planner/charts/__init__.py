@@ -12,7 +12,6 @@ from planner.charts.facts import (
     tile_text,
     verdict,
     workload_rows,
-    worth_row,
 )
 from planner.charts.figures import (
     baseline_curves,
@@ -23,6 +22,7 @@ from planner.charts.figures import (
     waiting_table,
 )
 from planner.charts.stages import stage_rows
+from planner.charts.worth import worth_row
 
 __all__ = [
     "baseline_curves",

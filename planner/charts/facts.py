@@ -248,21 +248,6 @@ def plan_page(plan: Json, cluster: Json, origin: Origin = Origin.SEARCHED) -> Js
     }
 
 
-def worth_row(
-    name: str, without_seconds: float | None, reason: str, twice_seconds: float | None, own_seconds: float
-) -> Json:
-    """What leaving a device out, or having a second one, would do to the longest wait."""
-    twice = own_seconds if twice_seconds is None else min(twice_seconds, own_seconds)
-    return {
-        "device": name,
-        "without": "no plan" if without_seconds is None else seconds_text(without_seconds),
-        "loss": reason
-        or difference(own_seconds, without_seconds or own_seconds, "could be left out at no loss"),
-        "twice": seconds_text(twice),
-        "gain": difference(own_seconds, twice, "no gain found"),
-    }
-
-
 def difference(own_seconds: float, other_seconds: float, same: str) -> str:
     if abs(other_seconds - own_seconds) < SAME_SECONDS:
         return same

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from planner.core.latency import Costs
@@ -11,17 +11,17 @@ from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.core.slots import DECODE
 from planner.services.inputs import with_twin, without_devices
-from planner.services.what_if import WhatIf, what_if
+from planner.services.what_if import what_if
 
 WORTH_DEVICES = 8  # two searches for each of them take a second or two
 
 
 @dataclass(frozen=True)
 class Worth:
-    """Longest wait without one device and with a second one like it; None where there is no plan, with the reason."""
+    """What a plan without one device predicts, or the reason why there is none, and the longest wait with two of it."""
 
     device: str
-    without_seconds: float | None
+    without: dict[str, Any] | None
     reason: str
     twice_seconds: float | None
 
@@ -36,13 +36,9 @@ def worth_of_devices(cluster: dict[str, Any]) -> list[Worth]:
 def worth_of(cluster: dict[str, Any], name: str) -> Worth:
     without = what_if(without_devices(cluster, [name]))
     twice = what_if(with_twin(cluster, name))
-    return Worth(
-        name, longest_wait(without), without.refusal.text if without.refusal else "", longest_wait(twice)
-    )
-
-
-def longest_wait(found: WhatIf) -> float | None:
-    return found.plan.predicted.max_wait_seconds if found.plan else None
+    predicted = asdict(without.plan.predicted) if without.plan else None
+    reason = without.refusal.text if without.refusal else ""
+    return Worth(name, predicted, reason, twice.plan.predicted.max_wait_seconds if twice.plan else None)
 
 
 def idle_reasons(cluster: dict[str, Any], plan: dict[str, Any]) -> dict[str, str]:

@@ -52,9 +52,9 @@ def worth(request: HttpRequest, run_id: int) -> HttpResponse:
     if not 1 < len(run.cluster["devices"]) <= services.WORTH_DEVICES:
         raise Http404(f"This is worked out for 2 to {services.WORTH_DEVICES} devices.")
     assert run.plan is not None, "the query asks for one"
-    own_seconds = run.plan["predicted"]["max_wait_seconds"]
+    own = run.plan["predicted"]
     rows = [
-        charts.worth_row(item.device, item.without_seconds, item.reason, item.twice_seconds, own_seconds)
+        charts.worth_row(item.device, item.without, item.reason, item.twice_seconds, own)
         for item in services.worth_of_devices(run.cluster)
     ]
     return render(request, "planner/_worth.html", {"worth": rows})

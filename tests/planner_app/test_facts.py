@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.charts import baseline_curves, wait_curve, waiting, waiting_table
+from planner.charts import baseline_curves, wait_curve, waiting, waiting_table, worth_row
 from planner.charts.facts import baseline_note, comparison_rows, refusal_facts, tile, verdict
 from planner.core.counted import counted
 
@@ -77,3 +77,33 @@ def test_waiting_curves_of_other_planners_stand_beside_the_plan_in_chart_and_tab
     table = waiting_table(curves)
     assert table["columns"] == ["Share of the requests", *curves]
     assert table["rows"][5][2:] == ["10 s", "1 s"]
+
+
+OWN = {
+    "max_wait_seconds": 1.0,
+    "decode_tokens_per_second": 752.0,
+    "prefill_tokens_per_second": 900.0,
+    "ttft_seconds": 1.0,
+    "utilisation": {"prefill": 0.5, "network": 0.1, "decode": 0.8},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "no longer wait, no less capacity, first tokens as early"),
+        (
+            {"decode_tokens_per_second": 581.0},
+            "no longer wait, but capacity falls from 752 tokens/s to 581 tokens/s",
+        ),
+        (
+            {"utilisation": {"prefill": 0.5, "network": 0.1, "decode": 1.2}},
+            "no longer wait, but requests ask for 1.2 times what is left",
+        ),
+        ({"ttft_seconds": 2.0}, "no longer wait, but the first token comes after 2 s instead of 1 s"),
+        ({"max_wait_seconds": 3.0, "prefill_tokens_per_second": 450.0}, "2 s longer, prompt capacity falls"),
+        ({"max_wait_seconds": 0.0, "ttft_seconds": 2.0}, "1 s shorter, but the first token comes after 2 s"),
+    ],
+)
+def test_a_device_that_is_left_out_costs_more_than_waits(changes: dict[str, Any], said: str) -> None:
+    assert worth_row("Dev.1", OWN | changes, "", None, OWN)["loss"].startswith(said)
