@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from inventory.core.quantities import bandwidth_text, bytes_text, rate_text, seconds_text
+from inventory.core.quantities import bytes_text, rate_text, seconds_text
+from planner.charts.hops import hop_rows
 
 ROLE_LABELS = {"prefill": "Prefill", "decode": "Decode", "mixed": "Mixed"}
 POOL_LABELS = {"gpu": "GPU", "unified": "unified", "cpu": "CPU"}
@@ -58,14 +59,16 @@ def _replica_row(number: int, replica: Json, hardware: Json, cluster: Json | Non
     stages = replica["stages"]
     slowest_seconds = max(stage["seconds"] for stage in stages)
     pools = _main_pools(cluster)
+    master = next((stage["device"] for stage in stages if stage["master"]), stages[0]["device"])
+    *hops, way_back = hop_rows([stage["device"] for stage in stages], master, cluster, bottleneck)
     rows = []
     first_block = 0
-    for position, stage in enumerate(stages):
+    for stage, hop in zip(stages, hops, strict=True):
         row = _stage_row(stage, first_block, slowest_seconds, bottleneck)
         row["hardware"] = hardware.get(stage["device"], "")
         row |= _pool(pools.get(stage["device"], "gpu"))
         row["per_text"] = _of_one_pass(replica)
-        row["hop"] = _hop_row(stages[position - 1], stage, cluster, bottleneck) if position else None
+        row["hop"] = hop
         rows.append(row)
         first_block += row["n_blocks"]
     return {
@@ -77,6 +80,7 @@ def _replica_row(number: int, replica: Json, hardware: Json, cluster: Json | Non
         "n_blocks": first_block,
         "numbers": _replica_numbers(replica),
         "stages": rows,
+        "way_back": way_back,
     }
 
 
@@ -157,26 +161,6 @@ def _memory_row(stage: Json) -> Json | None:
         "text": f"{text} + {bytes_text(ram)} RAM" if ram else text,
         "is_tight": used > TIGHT_FRACTION * limit,
     }
-
-
-def _hop_row(left: Json, right: Json, cluster: Json | None, bottleneck: Json) -> Json:
-    ends = {left["device"], right["device"]}
-    is_bottleneck = "link" in str(bottleneck.get("what")) and bottleneck.get("device") in ends
-    if cluster is None:
-        return {"bandwidth_text": "", "latency_text": "", "is_bottleneck": is_bottleneck}
-    link = _link(cluster, ends)
-    return {
-        "bandwidth_text": bandwidth_text(link["bytes_per_second"]),
-        "latency_text": seconds_text(link["latency_seconds"]),
-        "is_bottleneck": is_bottleneck,
-    }
-
-
-def _link(cluster: Json, ends: set[str]) -> Json:
-    for pair in cluster["links"].get("pairs", []):
-        if {pair["a"], pair["b"]} == ends:
-            return dict(pair)
-    return dict(cluster["links"]["default"])
 
 
 def _percent(part: float, whole: float) -> float:

@@ -39,6 +39,7 @@ PLAN: dict[str, Any] = {
 }
 CLUSTER: dict[str, Any] = {
     "devices": [],
+    "policy": {"topology": "star"},
     "links": {"default": {"bytes_per_second": 115e6, "latency_seconds": 1e-4}},
 }
 

@@ -37,6 +37,7 @@ def plan(*stages: dict[str, Any], bottleneck: dict[str, Any] | None = None) -> d
 
 
 CLUSTER: dict[str, Any] = {
+    "policy": {"topology": "star"},
     "devices": [
         {"name": "Dev.1", "hardware": "RTX 5070", "ram_usable_bytes": 60_000_000_000},
         {"name": "Dev.5", "hardware": "Apple M1", "ram_usable_bytes": 0},
@@ -63,6 +64,19 @@ def test_a_hop_shows_the_measured_pair_and_not_the_default() -> None:
     first, second = stage_rows(TWO_STAGES, CLUSTER)[0]["stages"]
     assert first["hop"] is None
     assert (second["hop"]["bandwidth_text"], second["hop"]["latency_text"]) == ("94 Mb/s", "1 ms")
+
+
+def test_in_a_star_every_hop_goes_through_the_master_and_the_last_one_back_to_it() -> None:
+    three = plan(stage("Dev.1", 10, master=True), stage("Dev.5", 7), stage("Dev.7", 7))
+    (star,) = stage_rows(three, CLUSTER)
+    hops = [row["hop"]["text"] for row in star["stages"][1:]]
+    assert hops == ["hop from Dev.1 to Dev.5", "hop from Dev.5 through the master Dev.1 to Dev.7"]
+    between = star["stages"][2]["hop"]
+    assert (between["bandwidth_text"], between["latency_text"]) == ("94 Mb/s, then 920 Mb/s", "1.35 ms")
+    assert star["way_back"]["text"] == "hop from Dev.7 to Dev.1"
+    (chain,) = stage_rows(three, {**CLUSTER, "policy": {"topology": "chain"}})
+    assert chain["stages"][2]["hop"]["text"] == "hop from Dev.5 to Dev.7"
+    assert chain["way_back"] is None
 
 
 def test_a_device_with_one_memory_does_not_say_gpu() -> None:

@@ -55,7 +55,11 @@ def deployment(db: None) -> Deployment:
         model=model,
         name="tiny",
         plan={"mode": "disaggregated", "replicas": [planned("prefill", "box-1"), planned("decode", "box-2")]},
-        cluster={"devices": [], "links": {"default": {"bytes_per_second": 1e8, "latency_seconds": 1e-3}}},
+        cluster={
+            "devices": [],
+            "links": {"default": {"bytes_per_second": 1e8, "latency_seconds": 1e-3}},
+            "policy": {"topology": "star"},
+        },
         context_tokens=1024,
         state=Deployment.States.RUNNING,
     )
@@ -311,3 +315,12 @@ def test_log_shows_only_lines_with_the_words(admin_client: Client, deployment: D
     assert "slot 1 released" in text
     assert "slot 0" not in text
     assert b"No line holds" in admin_client.get(f"/processes/{process.pk}/log/?words=nothing").content
+
+
+def test_deployment_that_failed_is_not_offered_to_programs(
+    admin_client: Client, deployment: Deployment
+) -> None:
+    assert "Ask it from a program" in admin_client.get(f"/deployments/{deployment.pk}/").text
+    deployment.wanted, deployment.state = Deployment.Wanted.STOPPED, Deployment.States.FAILED
+    deployment.save()
+    assert "Ask it from a program" not in admin_client.get(f"/deployments/{deployment.pk}/").text
