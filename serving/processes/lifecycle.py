@@ -56,6 +56,19 @@ async def preflight(
         )
 
 
+async def refuse_unwritable(connection: Connection, device: str, folders: list[str]) -> None:
+    """Refuse a host where our files cannot be written."""
+    found = [
+        rest
+        for word, rest in answers(await run_program(connection, programs.WRITABLE, folders))
+        if word == "no"
+    ]
+    if found:
+        raise StartRefused(
+            f"{device}: {' and '.join(found)} cannot be written. Check its owner and the free disk space."
+        )
+
+
 async def start(connection: Connection, command: ProcessCommand, api_key: str = "") -> Started:
     """Start detached, or find the start of an earlier try whose answer was lost."""
     folders = [command.run_folder, command.slot_folder, whose.installation_id()]

@@ -110,6 +110,16 @@ say end
 """
 )
 
+# Arguments: folders that are to hold files.
+WRITABLE = (
+    TOOLS
+    + r"""
+umask 077
+for folder in "$@"; do mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ] || say no "$folder"; done
+say end
+"""
+)
+
 # Arguments: run folder, slot folder, installation. The note says whose the folders are when no row does any more.
 PREPARE = (
     TOOLS

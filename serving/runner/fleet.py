@@ -37,6 +37,7 @@ class Fleet:
     connections: dict[int, Connection] = field(default_factory=dict)
     states: dict[int, HostState] = field(default_factory=dict)
     silent: dict[int, RemoteError] = field(default_factory=dict)
+    freed_bytes: dict[int, int] = field(default_factory=dict)  # by device id: what would be free after a stop
     loaded: dict[int, Loaded] = field(default_factory=dict)  # by replica id
 
     def connection(self, device: Device) -> Connection:

@@ -10,7 +10,7 @@ from jobs import runner as jobs
 from jobs.core.errors import Cancelled, JobFailed
 from jobs.progress import Progress
 from serving.models import Deployment, Launch, Replica
-from serving.runner import drain, states
+from serving.runner import drain, preflight, states
 from serving.runner.adopt import adopt
 from serving.runner.roll_out import masters_without_model, roll_out, take_down, waiting_for
 
@@ -49,6 +49,8 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
     masters = masters_without_model(deployment)
     for device in masters:
         progress.step(f"copy:{device.pk}", f"Copy the model to {device}")
+    if old and not beside:
+        progress.step(preflight.KEY, "Check every device before anything is stopped")
     for other in old:
         progress.step(f"stop:{other.pk}", f"Stop {other}, which this one replaces")
     states.set_deployment(deployment, Deployment.States.STARTING)
@@ -57,7 +59,9 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
         copied = COPY_SHARE if masters else 0.0
         with progress.span(0.0, copied):
             copy_model(progress, deployment, masters)
-        if not beside:
+        if old and not beside:
+            freed = Replica.objects.filter(deployment__in=old)
+            preflight.preflight(progress, deployment, deployment.replicas.all(), freed)
             stopped = old
             replace(progress, old)
         with progress.span(copied, 1.0):
@@ -112,7 +116,7 @@ def replace(progress: Progress, old: list[Deployment]) -> None:
 def bring_back(progress: Progress, old: list[Deployment]) -> None:
     """Roll back: the reconciler starts again what is wanted and not there."""
     for deployment in old:
-        progress.log(f"Rolling back: {deployment} is started again.")
+        progress.report(f"Rolling back: {deployment} is to be started again")
         deployment.wanted = Deployment.Wanted.RUNNING
         deployment.save(update_fields=["wanted"])
         states.set_deployment(
@@ -154,7 +158,10 @@ def end(progress: Progress, deployment: Deployment) -> None:
 
 
 def restart(progress: Progress, deployment: Deployment, replica: Replica) -> None:
-    """Stop and start a whole replica; the others go on serving."""
+    """Stop and start a whole replica; the others go on serving, and itself when it could not start again."""
+    if replica.state == Replica.States.READY:
+        progress.step(preflight.KEY, "Check its devices before it is stopped")
+        preflight.preflight(progress, deployment, [replica], [replica])
     fault = replica.state_reason if replica.state == Replica.States.FAILED else ""
     empty(progress, replica)
     take_down(progress, [replica], fault)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from serving.core import startup
 from serving.core.commands import LOG_FILE, ProcessCommand, ReplicaCommands
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.processes import lifecycle, observe
-from serving.processes.observe import Observation
+from serving.processes.observe import HostState, Observation
 from serving.runner import states
 from serving.runner.fleet import Fleet, process_key, run_in_database
 
@@ -62,18 +63,28 @@ class Unit:
 
 def wanted_processes(replica: Replica, devices: dict[str, Device]) -> dict[str, ManagedProcess]:
     """Fresh rows for every process of the replica, written before any host is touched."""
-    stages = replica.deployment.plan["replicas"][replica.index]["stages"]
-    rows = {}
-    for stage in stages:
-        if stage["master"] or stage["gpu_blocks"] + stage["cpu_blocks"]:
-            rows[stage["device"]] = ManagedProcess(
-                replica=replica,
-                device=devices[stage["device"]],
-                kind=Kinds.MASTER if stage["master"] else Kinds.WORKER,
-                marker=f"e2llm-{secrets.token_hex(6)}",
-            )
+    rows = unsaved_processes(replica, devices)
     ManagedProcess.objects.bulk_create(rows.values())
     return rows
+
+
+def unsaved_processes(replica: Replica, devices: dict[str, Device]) -> dict[str, ManagedProcess]:
+    stages = replica.deployment.plan["replicas"][replica.index]["stages"]
+    return {
+        stage["device"]: ManagedProcess(
+            replica=replica,
+            device=devices[stage["device"]],
+            kind=Kinds.MASTER if stage["master"] else Kinds.WORKER,
+            marker=f"e2llm-{secrets.token_hex(6)}",
+        )
+        for stage in stages
+        if stage["master"] or stage["gpu_blocks"] + stage["cpu_blocks"]
+    }
+
+
+def host_bytes(stage: dict[str, Any], device: Device) -> int:
+    """What a stage of a plan takes of the host's own memory."""
+    return int(stage["ram_bytes"] + (0 if device.hardware.get("gpus") else stage["gpu_bytes"]))
 
 
 def ports_in_use() -> frozenset[int]:
@@ -86,19 +97,10 @@ async def make_commands(fleet: Fleet, unit: Unit) -> None:
     """Choose a port and folders for each process, write them down, and make the command lines."""
     for name, process in unit.processes.items():
         state = fleet.states[unit.devices[name].pk]
-        taken = state.listening_ports | unit.tried_ports | await run_in_database(ports_in_use)
-        port = observe.free_port(taken)
-        if port is None:
-            raise JobFailed(
-                f"{name}: no port between {observe.FIRST_PORT} and {observe.LAST_PORT} is free. "
-                "End what listens there."
-            )
-        run_folder = from_inventory.run_folder(state.home, process.marker)
-        slot_folder = from_inventory.slot_folder(
-            state.home, process.marker, has_shared_memory=state.has_shared_memory
-        )
-        unit.tried_ports.add(port)
-        await run_in_database(states.note_wanted, process, port, run_folder, slot_folder)
+        taken = unit.tried_ports | await run_in_database(ports_in_use)
+        place(process, name, state, taken)
+        unit.tried_ports.add(process.port or 0)
+        await run_in_database(states.note_wanted, process)
     unit.commands = await run_in_database(
         from_inventory.commands_of, unit.deployment, unit.replica, unit.devices, unit.processes
     )
@@ -106,6 +108,20 @@ async def make_commands(fleet: Fleet, unit: Unit) -> None:
         await run_in_database(states.note_argv, process, unit.command_of(name))
     master = unit.command_of(unit.master_name)
     await run_in_database(states.set_endpoint, unit.replica, master.address, master.port)
+
+
+def place(process: ManagedProcess, name: str, state: HostState, taken: Collection[int]) -> None:
+    """Give a process its port and folders."""
+    process.port = observe.free_port(state.listening_ports | frozenset(taken))
+    if process.port is None:
+        raise JobFailed(
+            f"{name}: no port between {observe.FIRST_PORT} and {observe.LAST_PORT} is free. "
+            "End what listens there."
+        )
+    process.run_folder = from_inventory.run_folder(state.home, process.marker)
+    process.slot_folder = from_inventory.slot_folder(
+        state.home, process.marker, has_shared_memory=state.has_shared_memory
+    )
 
 
 async def start_process(fleet: Fleet, unit: Unit, name: str) -> None:

@@ -120,7 +120,7 @@ def refuse_without_memory(fleet: Fleet, unit: Unit) -> None:
     """Before anything is started: what the plan puts into a host's RAM must be free there now."""
     for stage in unit.plan["stages"]:
         device = unit.devices[stage["device"]]
-        needed = stage["ram_bytes"] + (0 if device.hardware.get("gpus") else stage["gpu_bytes"])
+        needed = units.host_bytes(stage, device)
         free = fleet.states[device.pk].memory_available_bytes
         if needed > free:
             raise JobFailed(

@@ -38,9 +38,8 @@ def set_deployment(deployment: Deployment, state: Deployment.States, reason: str
     events.publish_routes()
 
 
-def note_wanted(process: ManagedProcess, port: int, run_folder: str, slot_folder: str) -> None:
+def note_wanted(process: ManagedProcess) -> None:
     """Where the process is to be, written before the host is touched."""
-    process.port, process.run_folder, process.slot_folder = port, run_folder, slot_folder
     process.state = ManagedProcess.States.WANTED
     process.save(update_fields=["port", "run_folder", "slot_folder", "state"])
 

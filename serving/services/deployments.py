@@ -11,13 +11,15 @@ from accounts.models import User
 from accounts.services import audit
 from inventory.models import Device, LanguageModel
 from jobs import services as jobs
-from jobs.models import Job
+from jobs.models import Job, State
 from planner.models import PlanRun
 from serving import from_inventory
 from serving.core.beside import fits_beside
 from serving.core.firewall import WorkerPort
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.runner.operate import TASK
+
+WANTED = Deployment.Wanted.RUNNING
 
 
 class CannotDeploy(Exception):
@@ -125,6 +127,28 @@ def downtime_text(plan: dict[str, Any]) -> str:
     if fits_beside(plan, [other.plan for other in replaced]):
         return f"{names} goes on answering until this plan is ready, then it is stopped."
     return f"{names} is stopped first, because both do not fit in memory: nothing answers until this plan is ready."
+
+
+def brought_back(deployment: Deployment) -> list[str]:
+    """What became of the deployments that a failed roll-out had stopped, a sentence each."""
+    job = Job.objects.about(deployment.subject).filter(kind=TASK, params__action="deploy").first()
+    if job is None or deployment.state != Deployment.States.FAILED:
+        return []
+    stopped = job.steps.filter(key__startswith="stop:").exclude(started_at=None)
+    old = Deployment.objects.filter(pk__in=[int(step.key.partition(":")[2]) for step in stopped])
+    return [f"{other} was stopped for this one and {result_of_return(other, job)}." for other in old]
+
+
+def result_of_return(deployment: Deployment, failed: Job) -> str:
+    tries = Job.objects.about(deployment.subject).filter(kind=TASK, pk__gt=failed.pk)
+    last = tries.filter(params__action="deploy").first()
+    if last is None:
+        return "is to be started again"
+    if last.is_active:
+        return "is being started again"
+    if last.state == State.SUCCEEDED:
+        return "was started again: it runs" if deployment.wanted == WANTED else "was started again"
+    return f"could not be started again: {last.error.rstrip('.') or last.get_state_display().lower()}"
 
 
 def stop(deployment: Deployment, user: User | None) -> Job:

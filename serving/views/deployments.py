@@ -59,6 +59,7 @@ def detail(request: HttpRequest, deployment_id: int) -> HttpResponse:
         "bottleneck": deployment.plan.get("bottleneck"),
         "idle": deployment.plan.get("idle", []),
         "endpoint": f"{settings.GATEWAY_URL}/v1",
+        "is_live_plan": deployment.wanted == Deployment.Wanted.RUNNING,
         "worker_ports": deployments.worker_ports(deployment),
         "can_hand_over": handover_cost.hands_over(deployment),
         "handover": handover_cost.cost_of(deployment, traffic.recent_requests(deployment)),
@@ -85,6 +86,7 @@ def live_context(deployment: Deployment) -> dict[str, Any]:
         "replicas": deployment_rows.replica_rows(replicas, traffic.latest_sample(), requests),
         "processes": deployment_rows.process_rows(deployment, deployments.current_processes(deployment)),
         "answers": any(replica.state == Replica.States.READY for replica in replicas),
+        "brought_back": deployments.brought_back(deployment),
         "is_changing": jobs.active_for(deployment.subject) is not None,
     }
 

@@ -148,7 +148,30 @@ def test_new_plan_that_does_not_fit_beside_replaces_the_old_one_first(laboratory
     assert first.state == Deployment.States.STOPPED
     assert second.state == Deployment.States.RUNNING
     steps = list(Job.objects.get(subject=second.subject).steps.values_list("key", flat=True))
-    assert steps[0] == f"stop:{first.pk}"
+    assert steps[:2] == ["preflight", f"stop:{first.pk}"]
+
+
+def test_roll_out_that_a_host_refuses_leaves_the_old_plan_serving(
+    laboratory: Laboratory, tmp_path: Path
+) -> None:
+    first = laboratory.deploy(laboratory.single())
+    process = ManagedProcess.objects.get()
+    file = laboratory.devices["box-3"].model_files.get()
+    small = tmp_path / "small.gguf"
+    small.write_bytes(b"GGUF" * 251)
+    file.path = str(small)
+    file.save()
+    second = laboratory.deploy(laboratory.single())
+    first.refresh_from_db()
+    assert second.state == Deployment.States.FAILED
+    assert "has 1004 bytes, expected" in second.state_reason
+    assert (first.state, first.wanted) == (Deployment.States.RUNNING, Deployment.Wanted.RUNNING)
+    assert is_alive(process)
+    restarting = deployments.restart_replica(first.replicas.get(), None)
+    laboratory.work()
+    restarting.refresh_from_db()
+    assert restarting.state == "failed"
+    assert is_alive(process), "a restart that cannot succeed is refused as well"
 
 
 def test_new_plan_that_fits_beside_is_ready_before_the_old_one_stops(laboratory: Laboratory) -> None:
@@ -192,17 +215,29 @@ def test_stop_during_the_roll_out_leaves_nothing(laboratory: Laboratory) -> None
     assert not states.left_on_hosts().exists()
 
 
-def test_failed_roll_out_brings_the_replaced_plan_back(laboratory: Laboratory) -> None:
+def test_failed_roll_out_brings_the_replaced_plan_back(laboratory: Laboratory, tmp_path: Path) -> None:
     first = laboratory.deploy(laboratory.single())
-    broken = laboratory.single()
-    broken["stages"][0]["gpu_blocks"] -= 1
-    second = laboratory.deploy(broken)
+    file = laboratory.devices["box-3"].model_files.get()
+    whole, whole_bytes = file.path, file.size_bytes
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(Path(whole).read_bytes()[:50_000_000])
+    file.path, file.size_bytes = str(cut), 50_000_000
+    file.save()
+    second = laboratory.deploy(laboratory.single())
     assert second.state == Deployment.States.FAILED
-    assert "the model has" in second.state_reason
+    assert "the model file is cut short" in second.state_reason
+    assert deployments.brought_back(second) == [
+        f"{first} was stopped for this one and is to be started again."
+    ]
+    file.path, file.size_bytes = whole, whole_bytes
+    file.save()
     reconcile.reconcile()
     laboratory.work()
     first.refresh_from_db()
     assert first.state == Deployment.States.RUNNING
+    assert deployments.brought_back(second) == [
+        f"{first} was stopped for this one and was started again: it runs."
+    ]
 
 
 def test_foreign_process_on_the_port_is_named_or_avoided(laboratory: Laboratory) -> None:

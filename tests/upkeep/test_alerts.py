@@ -325,3 +325,17 @@ def test_the_test_button_says_what_came_of_it(admin_client: Client, receiver: Re
     answer = admin_client.post("/settings/alerts/test/", {"way": "webhook"}, follow=True)
     assert b"answered with 404" in answer.content
     assert not Alert.objects.exists()
+
+
+def test_roll_out_that_failed_and_left_nothing_that_serves_opens_one_alert(deployment: Deployment) -> None:
+    deployment.wanted, deployment.state = Deployment.Wanted.STOPPED, Deployment.States.FAILED
+    deployment.state_reason, deployment.ended_at = "box-1: the model file is cut short.", timezone.now()
+    deployment.save()
+    alerts.watch()
+    alert = Alert.objects.get()
+    assert alert.title == "Nothing serves although it was wanted"
+    assert "cut short" in alert.text
+    deployment.state = Deployment.States.STOPPED
+    deployment.save()
+    alerts.watch(timezone.now() + timedelta(minutes=2))
+    assert not Alert.objects.filter(resolved_at=None).exists(), "somebody wanted it to stop"

@@ -39,7 +39,7 @@ class Finding:
 def findings(rules: AlertRules, now: datetime) -> list[Finding]:
     found = [*backups()]
     if rules.watches_replicas:
-        found += replicas()
+        found += [*replicas(), *nothing_serves()]
     if rules.watches_devices:
         found += devices()
     if rules.queue_longer_than is not None:
@@ -60,6 +60,17 @@ def replicas() -> Iterator[Finding]:
             text = replica.state_reason or f"It is {replica.get_state_display().lower()}."
             path = reverse("serving:detail", args=[replica.deployment_id])
             yield Finding(Kinds.REPLICA_DOWN, f"replica:{replica.pk}", title, text, path)
+
+
+def nothing_serves() -> Iterator[Finding]:
+    """The last change was a roll-out that failed, and nothing is left that runs or is to run."""
+    if Deployment.objects.filter(wanted=Deployment.Wanted.RUNNING).exists():
+        return
+    last = Deployment.objects.exclude(ended_at=None).order_by("-ended_at").first()
+    if last is not None and last.state == Deployment.States.FAILED:
+        text = f"{last} failed: {last.state_reason} Deploy it or another plan again."
+        path = reverse("serving:detail", args=[last.pk])
+        yield Finding(Kinds.REPLICA_DOWN, "serving", "Nothing serves although it was wanted", text, path)
 
 
 def devices() -> Iterator[Finding]:
