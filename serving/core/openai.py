@@ -220,9 +220,13 @@ def _tool_choice(value: Any, path: str) -> Any:
 
 def _response_format(value: Any, path: str) -> dict[str, Any]:
     kind = value.get("type") if isinstance(value, dict) else None
-    if kind in ("text", "json_object"):
+    if kind == "text":
         return {"type": kind}
+    if kind == "json_object":
+        return {"type": kind, "schema": {"type": "object"}}  # llama-server b10434 lets prose through without one
     if kind == "json_schema" and isinstance(value.get("json_schema"), dict):
+        if not isinstance(value["json_schema"].get("schema"), dict):
+            raise BadRequest(f"{path}.json_schema.schema must be an object: the JSON schema", path)
         return _small({"type": kind, "json_schema": value["json_schema"]}, path)
     raise BadRequest(f"{path} must be text, json_object or json_schema with a schema", path)
 

@@ -98,6 +98,18 @@ async def test_a_json_schema_is_kept(gateway: Running) -> None:
     assert json.loads(answer.choices[0].message.content) == {"city": "Oslo"}
 
 
+async def test_an_answer_in_json_mode_is_a_json_object(gateway: Running) -> None:
+    create = gateway.openai.chat.completions.create
+    options = {"model": MODEL, "messages": ASK, "response_format": {"type": "json_object"}, "max_tokens": 60}
+    # So small a model does not end an object by itself, so it is made to like closing braces.
+    for bias in ({"}": 20.0}, {"}": 100.0}):
+        answer = await create(**options, seed=1, logit_bias=bias)
+        assert isinstance(json.loads(answer.choices[0].message.content), dict)
+    pieces = [chunk async for chunk in await create(**options, logit_bias={"}": 100.0}, stream=True)]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in pieces)
+    assert isinstance(json.loads(text), dict)
+
+
 async def test_a_tool_is_called_whole_and_streamed() -> None:
     tool = {"type": "function", "function": {"name": "weather", "parameters": WEATHER}}
     options = {"model": MODEL, "messages": ASK, "tools": [tool], "tool_choice": "required"}
