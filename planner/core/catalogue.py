@@ -178,6 +178,26 @@ class Catalogue:
             if end > start:
                 self._places[role, one] = Place(table, slice(start, end))
 
+    def option_of(self, role: str, slots: int, group: Group, counts: Sequence[int], master: int) -> Option:
+        """The option of one split that somebody else made: blocks by device, in the order of the group."""
+        n_devices = len(group)
+        batch = 1 if role == PREFILL else slots if self.serial else -(-slots // n_devices)
+        points = RolePoints(self.costs, role, [slots], [batch])
+        gathered = Gathered(points, [group])
+        blocks = np.array([[counts]], dtype=np.int64)
+        rows = Rows(np.array([0]), np.array([0]), np.array([master]), blocks[0])
+        stages = gathered.stage_rows(points.seconds, rows)
+        hops, _ = gathered.hop_rows(points.hop, rows)
+        slowest = np.maximum(stages.max(axis=1), points.hop_floor(group))
+        splits = Splits(
+            (stages.sum(axis=1) + hops)[None],
+            slowest[None],
+            rows.master[None],
+            lambda group, point: blocks[group, point],
+        )
+        table = self._table(points, gathered, rows, figures(self.problem, points, splits, gathered))
+        return table.options(role, group, slice(0, 1))[0]
+
     def _table(self, points: RolePoints, gathered: Gathered, rows: Rows, able: Figures) -> OptionTable:
         at = (rows.group, rows.point)
         bare = able.rate[at]

@@ -16,6 +16,7 @@ from planner.core.errors import BadDocument
 from planner.core.fitting import faults
 from planner.core.plan import Plan
 from planner.core.problem import Problem
+from planner.core.recomputed import contradictions
 from planner.core.search import with_seed
 from planner.models import PlanRun
 from planner.services.runs import TASK, record_run, run_name
@@ -54,6 +55,7 @@ def plan_for(problem: Problem, document: Any) -> Plan:
     """The plan of a plan file, if it can be one for this problem; else BadDocument with every reason."""
     plan = Plan.from_dict(document)
     raise_if_any(faults(problem, plan))
+    raise_if_any(contradictions(problem, plan))
     return plan
 
 

@@ -165,3 +165,12 @@ def test_a_file_that_is_no_json_is_said_so_in_our_words(content: bytes, told: st
     path.write_bytes(content)
     status, text = run("plan", path, "--json")
     assert (status, json.loads(text)["problems"]) == (2, [f"{path}: {told}"])
+
+
+def test_simulate_refuses_numbers_that_contradict_the_cluster(cluster_path: Path, tmp_path: Path) -> None:
+    plan = json.loads(run("plan", cluster_path, "--json")[1])
+    plan["replicas"][0] |= {"bottleneck_seconds": 1e-9, "tpot_seconds": 1e-9}
+    status, text = run("simulate", cluster_path, saved(tmp_path / "odd.plan.json", plan), "--json")
+    problems = json.loads(text)["problems"]
+    assert status == 2
+    assert problems[0].startswith("replicas[0].bottleneck_seconds: 1e-09, but the cluster file makes it ")
