@@ -1,9 +1,9 @@
 """Plans and runs as pictures and words: view models and plotly figures."""
 
+from planner.charts.comparison import comparison_rows, detail_rows, differing_inputs
 from planner.charts.facts import (
     baseline_waits,
     beside_simulation,
-    comparison_rows,
     fleet_rows,
     input_rows,
     plan_page,
@@ -31,6 +31,8 @@ __all__ = [
     "comparison_rows",
     "convergence",
     "convergence_table",
+    "detail_rows",
+    "differing_inputs",
     "fleet_rows",
     "input_rows",
     "plan_page",

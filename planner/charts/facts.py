@@ -261,18 +261,6 @@ def verdict(left_seconds: float, right_seconds: float) -> str:
     return f"The longest wait of the second is {found}." if found else "Their longest waits are the same."
 
 
-def comparison_rows(left: Json, right: Json) -> list[Json]:
-    """Headline numbers and inputs of two plan pages beside each other, the differing ones marked."""
-    tiles = [
-        (a["label"], tile_text(a), tile_text(b)) for a, b in zip(left["tiles"], right["tiles"], strict=True)
-    ]
-    inputs = [(a[0], a[1], b[1]) for a, b in zip(left["inputs"], right["inputs"], strict=True)]
-    return [
-        {"label": label, "left": a, "right": b, "differs": a != b, "is_headline": number < len(tiles)}
-        for number, (label, a, b) in enumerate(tiles + inputs)
-    ]
-
-
 def baseline_rows(plan: Json) -> list[Json]:
     """Other planners on the same inputs, simulated in the same way."""
     own = plan["predicted"]["max_wait_seconds"]

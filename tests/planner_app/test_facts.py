@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.charts import baseline_curves, wait_curve, waiting, waiting_table, worth_row
-from planner.charts.facts import baseline_note, comparison_rows, refusal_facts, tile, verdict
+from planner.charts import baseline_curves, comparison_rows, wait_curve, waiting, waiting_table, worth_row
+from planner.charts.facts import baseline_note, refusal_facts, tile, verdict
 from planner.core.counted import counted
 
 

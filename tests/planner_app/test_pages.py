@@ -321,6 +321,13 @@ def test_two_plans_stand_side_by_side(page: Client, operator: User, small_cluste
     address = reverse("planner:compare") + f"?run={first.pk}&run={second.pk}"
     text = page.get(address).content.decode()
     assert "<strong>3 s</strong>" in text
+    assert "Their inputs differ: A request every." in text
+    for label in ("What limits it", "Proof", "Busy: prompts and answers", "Replica 1"):
+        assert f'role="rowheader">{label}</th>' in text
+    assert text.count("once its prompt is read") == 2
+    third = finished_run(small_cluster, operator)
+    text = page.get(reverse("planner:compare") + f"?run={second.pk}&run={third.pk}").content.decode()
+    assert "inputs differ" not in text
 
 
 def test_the_example_is_called_estimated(page: Client) -> None:
