@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import ManagementUtility, call_command
 
 from planner.core.plan import Plan
 
@@ -174,3 +174,23 @@ def test_simulate_refuses_numbers_that_contradict_the_cluster(cluster_path: Path
     problems = json.loads(text)["problems"]
     assert status == 2
     assert problems[0].startswith("replicas[0].bottleneck_seconds: 1e-09, but the cluster file makes it ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["plan", "x.json", "--method", "magic"], "argument --method: invalid choice: 'magic'"),
+        (["plan", "x.json", "--seed", "many"], "argument --seed: invalid int value: 'many'"),
+        (["plan", "x.json", "--surprise"], "unrecognized arguments: --surprise"),
+        (["plan"], "the following arguments are required: CLUSTER.json"),
+        (["simulate", "x.json", "y.json", "--router", "none"], "argument --router: invalid choice: 'none'"),
+    ],
+)
+def test_a_wrong_option_is_told_in_the_document_too(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        ManagementUtility(["manage.py", *arguments, "--json"]).execute()
+    document = json.loads(capsys.readouterr().out)
+    assert end.value.code == 2
+    assert document["error"] == "bad input" and document["problems"][0].startswith(told)

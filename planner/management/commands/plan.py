@@ -1,13 +1,11 @@
 """Find the best plan for a cluster file."""
 
 import json
-import sys
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from django.core.management.base import BaseCommand
 
 from planner import charts, services
 from planner.core.errors import BadDocument, NoFeasiblePlan
@@ -15,11 +13,12 @@ from planner.core.objective import OBJECTIVES, WAIT
 from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.core.search import METHODS, SearchSettings, search
+from planner.management.json_command import BAD_INPUT, JsonCommand
 
-BAD_INPUT, NO_PLAN = 2, 3
+NO_PLAN = 3
 
 
-class Command(BaseCommand):
+class Command(JsonCommand):
     help = "Find the best plan for a cluster file (e2llm-cluster/1) and print it (e2llm-plan/1)."
     requires_system_checks: list[str] = []
 
@@ -35,9 +34,9 @@ class Command(BaseCommand):
             problem = services.read_problem(options["cluster"], options["seed"])
             plan = self.search(problem, SearchSettings(options["method"], options["objective"]))
         except BadDocument as error:
-            self.give_up(error.to_dict(), error.problems, BAD_INPUT, options["json"])
+            self.give_up(error.to_dict(), error.problems, BAD_INPUT, as_json=options["json"])
         except NoFeasiblePlan as error:
-            self.give_up(error.to_dict(), [error.text, error.remedy], NO_PLAN, options["json"])
+            self.give_up(error.to_dict(), [error.text, error.remedy], NO_PLAN, as_json=options["json"])
         self.stdout.write(json.dumps(plan.to_dict(), indent=1) if options["json"] else summary(plan, problem))
 
     def search(self, problem: Problem, settings: SearchSettings) -> Plan:
@@ -49,13 +48,6 @@ class Command(BaseCommand):
                 self.stderr.write(f"{step.fraction:4.0%} {step.message}")
         assert step is not None and step.best_plan is not None, "search ends with a plan or raises"
         return step.best_plan
-
-    def give_up(self, document: dict[str, Any], lines: list[str], status: int, as_json: bool) -> None:
-        if as_json:
-            self.stdout.write(json.dumps(document, indent=1))
-        else:
-            self.stderr.write("\n".join(lines))
-        sys.exit(status)
 
 
 def summary(plan: Plan, problem: Problem) -> str:

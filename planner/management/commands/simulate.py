@@ -1,26 +1,24 @@
 """Serve a burst of requests with a plan, in simulation."""
 
 import json
-import sys
 from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from django.core.management.base import BaseCommand
 
 from inventory.core.quantities import rate_text, seconds_text
 from planner import services
 from planner.core.errors import BadDocument
 from planner.core.servers import servers
 from planner.core.simulate import LATE, ROUTERS, Simulation, sample, simulate
+from planner.management.json_command import BAD_INPUT, JsonCommand
 
-BAD_INPUT = 2
 MOST_REQUESTS = 1_000_000
 
 
-class Command(BaseCommand):
+class Command(JsonCommand):
     help = "Simulate a plan (e2llm-plan/1) on its cluster file (e2llm-cluster/1), request by request."
     requires_system_checks: list[str] = []
 
@@ -40,11 +38,7 @@ class Command(BaseCommand):
             if not 1 <= requests <= MOST_REQUESTS:
                 raise BadDocument([f"--requests: {requests} is not between 1 and {MOST_REQUESTS:,}"])
         except BadDocument as error:
-            if options["json"]:
-                self.stdout.write(json.dumps(error.to_dict(), indent=1))
-            else:
-                self.stderr.write("\n".join(error.problems))
-            sys.exit(BAD_INPUT)
+            self.give_up(error.to_dict(), error.problems, BAD_INPUT, as_json=options["json"])
         seed = problem.policy.seed
         drawn = sample(replace(problem.workload, requests=requests), np.random.default_rng([seed, 0]))
         told = document(simulate(servers(problem, plan), drawn, options["router"]))
