@@ -13,15 +13,16 @@ from inventory.models import Device
 from inventory.remote import Connection, RemoteError, kept
 from inventory.remote.kept import Question
 from jobs import services as jobs
+from jobs.core.errors import Cancelled
 from jobs.models import Job, State
 from serving import events
 from serving.core import backoff, startup
 from serving.core.commands import LOG_FILE
-from serving.models import Deployment, ManagedProcess, Replica
+from serving.models import Deployment, Launch, ManagedProcess, Replica
 from serving.processes import observe
 from serving.processes.observe import Observation
 from serving.runner import liveness, states, sweep
-from serving.runner.operate import TASK
+from serving.runner.operate import TASK, give_up
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ def is_sweep_due() -> bool:
 
 def reconcile() -> None:
     """One pass. Deployments that a job is changing are left to that job."""
+    end_lost_launches()
     busy = being_changed()
     hosts: dict[int, Host] = {}
     for row in live_processes():
@@ -84,6 +86,12 @@ def reconcile() -> None:
 
 def being_changed() -> set[str]:
     return set(Job.objects.active().filter(kind=TASK).values_list("subject", flat=True))
+
+
+def end_lost_launches() -> None:
+    """What a launch does by itself at its end, for those whose worker was lost."""
+    under_way = Launch.objects.filter(stage__in=[Launch.Stages.PREPARING, Launch.Stages.PLANNING])
+    under_way.filter(job__state__in=[State.CANCELLED, State.INTERRUPTED]).update(stage=Launch.Stages.ENDED)
 
 
 def test_suspects(rows: list[ManagedProcess], looks: dict[int, Look]) -> dict[int, str]:
@@ -148,6 +156,8 @@ def judge(process: ManagedProcess, look: Look) -> None:
 
 def act(deployment: Deployment, hung: dict[int, str]) -> None:
     """Start the one job that brings the deployment nearer to what is wanted, if there is anything to do."""
+    if is_called_off(deployment):
+        call_off(deployment)
     if deployment.wanted == Deployment.Wanted.STOPPED:
         left = states.left_on_hosts().filter(replica__deployment=deployment).exclude(device=None)
         if left.exists():
@@ -173,6 +183,21 @@ def act(deployment: Deployment, hung: dict[int, str]) -> None:
             replica.save(update_fields=["restarts"])
             start(deployment, {"action": "restart", "replica": replica.index}, f"Restart {replica.label}")
             return
+
+
+def is_called_off(deployment: Deployment) -> bool:
+    """Its roll-out was cancelled when no worker was there to give it up and to stop what it had started."""
+    if (deployment.wanted, deployment.state) != (Deployment.Wanted.RUNNING, Deployment.States.STARTING):
+        return False
+    last = Job.objects.about(deployment.subject).filter(kind=TASK).first()
+    return last is not None and last.state == State.CANCELLED and last.params["action"] == "deploy"
+
+
+def call_off(deployment: Deployment) -> None:
+    give_up(deployment, Cancelled())
+    begun = deployment.replicas.filter(state__in=UNFINISHED)
+    begun.update(state=Replica.States.STOPPING, state_reason="")
+    states.set_deployment(deployment, Deployment.States.STOPPING)
 
 
 def failed_lately(deployment: Deployment) -> bool:
