@@ -159,6 +159,7 @@ def why_it_waited(request: RequestSample) -> Iterator[str]:
 
 
 def why_it_fell_back(request: RequestSample) -> Iterator[str]:
-    if request.handover == RequestSample.Handovers.FALLBACK:
-        reason = request.handover_error or "unknown"
-        yield f"The hand-over fell back to a plain prompt on the decode replica: {reason}."
+    if request.handover == RequestSample.Handovers.FALLBACK and request.handover_error:
+        is_alone = request.prefill_replica_id == request.decode_replica_id
+        where = "the replica that had begun it" if is_alone else "the decode replica"
+        yield f"The hand-over fell back to a plain prompt on {where}: {request.handover_error}."

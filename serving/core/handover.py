@@ -52,6 +52,18 @@ class Handover:
         return self.step in (Step.HIT, Step.FALLBACK)
 
     @property
+    def is_done(self) -> bool:
+        """Whether the decode replica goes on from the cache that it was given, as far as is known."""
+        return self.step in (Step.STREAM, Step.HIT)
+
+    def reused_tokens(self, cached_tokens: int) -> int:
+        """Of the tokens that the decode replica did not compute, those that nobody computed for this request."""
+        if Step.RESTORE not in self.ended_at:
+            return cached_tokens
+        computed = self.handed_tokens if self.computed_tokens is None else self.computed_tokens
+        return min(cached_tokens, max(self.handed_tokens - computed, 0))
+
+    @property
     def may_have_restored(self) -> bool:
         return Step.MOVE in self.ended_at
 

@@ -31,6 +31,7 @@ class Look:
     total_seconds: float
     prefilled_tokens: int | None
     prompt_tokens: int | None
+    cached_tokens: int | None
     output_tokens: int | None
 
     @property
@@ -111,7 +112,7 @@ class Spread:
 class Tally:
     """Requests added up; seconds are sums over all that reached their first token.
 
-    Prompt tokens are those of prompts of which it is known how many tokens were computed; the others were reused.
+    Prompt tokens are those of prompts of which it is known how many tokens were reused; the others were computed.
     """
 
     requests: int = 0
@@ -144,9 +145,9 @@ class Tally:
         self.queued.add(look.queued_seconds)
         self.answer_rate.add(answer_rate(look.output_tokens, look.first_token_seconds, look.total_seconds))
         self.prompt_rate.add(prompt_rate(look.prefilled_tokens, look.prefill_seconds))
-        if look.prompt_tokens is not None and look.prefilled_tokens is not None:
+        if look.prompt_tokens is not None and look.cached_tokens is not None:
             self.prompt_tokens += look.prompt_tokens
-            self.reused_tokens += max(look.prompt_tokens - look.prefilled_tokens, 0)
+            self.reused_tokens += look.cached_tokens
         if look.first_token_seconds is not None:
             self._add_phases(look)
 

@@ -56,6 +56,6 @@ def settle(gateway: Gateway, caller: Caller, reserved: int, prompt: int, output:
 
 def used_tokens(timeline: Timeline, prompt_tokens: int) -> tuple[int, int]:
     """As the replica counted them; of an answer that was cut, the prompt once begun and the events that came."""
-    if timeline.prompt_tokens is not None:
-        return timeline.prompt_tokens, timeline.output_tokens or 0
+    if timeline.prompt_tokens is not None and timeline.output_tokens is not None:
+        return timeline.prompt_tokens, timeline.output_tokens
     return (0 if timeline.bound is None else prompt_tokens), timeline.streamed_events

@@ -112,9 +112,9 @@ class WholeAnswer:
                 continue
             value = sse.payload(event)
             check_fault(value)
-            self._whole.add(value)
             if value.get("usage"):
                 note_figures(self.timeline, value)
+            self._whole.add(value)
 
     def take(self, events: bytes) -> bool:
         for event in sse.split(events):
@@ -161,8 +161,8 @@ class StreamedMessage:
                 await self.client.start(200, EVENT_STREAM)
                 await self.client.write(self._events.opened(chunk, self.request.model))
             if chunk.get("usage"):
-                self._usage = chunk["usage"]
                 note_figures(self.timeline, chunk)
+                self._usage = chunk["usage"]
             if translated := self._events.of(chunk):
                 await self.client.write(translated)
 
@@ -181,14 +181,18 @@ class StreamedMessage:
 
 
 def note_figures(timeline: Timeline, chunk: dict[str, Any]) -> None:
+    """Write down what the replica counted, and put right in the chunk what a hand-over makes look like a cache."""
     usage, timings = chunk["usage"], chunk.get("timings") or {}
     details = usage.get("prompt_tokens_details") or {}
     timeline.prompt_tokens = usage.get("prompt_tokens")
     timeline.output_tokens = usage.get("completion_tokens")
-    timeline.cached_tokens = timings.get("cache_n", details.get("cached_tokens", 0))
+    cached_tokens = timings.get("cache_n", details.get("cached_tokens", 0))
     timeline.timings = timings
     if timeline.handover is not None:
-        timeline.handover.streamed(timeline.cached_tokens or 0)
+        timeline.handover.streamed(cached_tokens)
+        cached_tokens = timeline.handover.reused_tokens(cached_tokens)
+    timeline.cached_tokens = cached_tokens
+    usage["prompt_tokens_details"] = {**details, "cached_tokens": cached_tokens}
 
 
 def check_fault(value: dict[str, Any]) -> None:

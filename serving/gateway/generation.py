@@ -20,10 +20,11 @@ from serving.gateway.errors import ApiError
 from serving.gateway.gateway import Gateway
 from serving.gateway.http import Client
 from serving.gateway.keys import Caller
-from serving.gateway.prompt import Prompt, prompt_of
+from serving.gateway.prompt import Prompt, prompt_of, tokens_of
 from serving.gateway.routes import Endpoint, Route
 from serving.gateway.timeline import Timeline
 
+COUNT_SECONDS = 2.0  # for the tokens of a prompt whose answer was cut: the client waits for the reason
 STEP_FAULTS = (upstream.UpstreamError, HandoverBroken)
 
 
@@ -71,7 +72,11 @@ class Run:
             balancer.admit(self.ticket, self.clock(), caller.max_concurrent)
             try:
                 await self._serve()
+            except upstream.UpstreamError:
+                self.timeline.note_cut(await self._counted_prompt())
+                raise
             finally:
+                self.timeline.note_cut(self._known_prompt_tokens())
                 self.route.dispatcher.leave(self.ticket)
                 self._remove_files()
         await self.answer.finish()
@@ -90,12 +95,24 @@ class Run:
             self._start_over(lease, error)
             await self._decode(await self._lease())
 
+    def _known_prompt_tokens(self) -> int | None:
+        return len(self.prompt.tokens) or None
+
+    async def _counted_prompt(self) -> int | None:
+        """The tokens of the prompt, for which nobody has asked yet when it was short; None when nobody answers."""
+        if self.timeline.first_token is None or self.prompt.tokens or self.timeline.decode is None:
+            return self._known_prompt_tokens()
+        try:
+            return len(await tokens_of(self.call.request, self.timeline.decode, COUNT_SECONDS))
+        except upstream.UpstreamError:
+            return None
+
     def _start_over(self, lease: Lease, error: upstream.UpstreamError) -> None:
         failed = self.timeline.decode.label if self.timeline.decode else "a replica"
         self.timeline.retry_reason = f"{failed} failed: {error}"
         if self.timeline.handover is not None:
             self.timeline.handover.fall_back(f"the decode replica failed: {error}")
-        self.timeline.first_token = None
+        self.timeline.first_token, self.timeline.streamed_events = None, 0
         self.answer.restart()
         self.ticket.refused |= {lease.replica}
         self.route.dispatcher.rejoin(self.ticket, "decode")
@@ -134,6 +151,9 @@ class Run:
     async def _take_over(self, handover: Handover, destination: Endpoint, slot: int) -> None:
         source = self.timeline.prefill
         assert source is not None, "a hand-over that is not settled has saved its prompt somewhere"
+        if source.replica == destination.replica:
+            handover.fall_back(f"no decode replica was in service, so {source.label} answered itself")
+            return self._remove_files()
         handover.waited(self.timeline.second_wait_seconds)
         try:
             self.files.append((destination, handover.filename))
@@ -143,7 +163,7 @@ class Run:
             handover.fall_back(f"{handover.step}: {error}")
             if handover.may_have_restored:
                 await handing.erase(destination, slot, self.limits)
-        self._remove_files()
+        return self._remove_files()
 
     async def _stream(self, destination: Endpoint, slot: int) -> None:
         deadlines = upstream.Deadlines(
@@ -160,7 +180,7 @@ class Run:
                 if self.timeline.first_token is None and sse.has_token(events):
                     self.timeline.first_token = self.clock()
                     stream.offer_to(self._take)
-                self._count(events.count(sse.END))
+                self._count(sum(map(sse.has_token, sse.split(events))))
                 await self.answer.feed(events)
         finally:
             stream.close()

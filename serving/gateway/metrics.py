@@ -47,9 +47,9 @@ class Metrics:
         if timeline.handover is not None:
             self.handovers.labels(timeline.handover_outcome).inc()
             self.handover_bytes.inc(timeline.handover.saved_bytes)
-        cached = timeline.cached_tokens or 0
-        self.cached_tokens.inc(cached)
-        self.computed_tokens.inc(max(0, (timeline.prompt_tokens or 0) - cached))
+        if timeline.prompt_tokens is not None and timeline.cached_tokens is not None:
+            self.cached_tokens.inc(timeline.cached_tokens)
+            self.computed_tokens.inc(timeline.prompt_tokens - timeline.cached_tokens)
         self.output_tokens.inc(timeline.output_tokens or 0)
 
     def text(self, routes: Routes) -> bytes:

@@ -36,10 +36,15 @@ class Timeline:
     decode: Endpoint | None = None
     handover: Handover | None = None
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None
+    cached_tokens: int | None = None  # of an earlier conversation; not what a hand-over brought
     output_tokens: int | None = None
     streamed_events: int = 0  # all that is known of an answer that was cut
     timings: dict[str, Any] = field(default_factory=dict)
+
+    def note_cut(self, prompt_tokens: int | None) -> None:
+        """The figures of an answer that did not end: the tokens that came, and those of the prompt if known."""
+        if self.first_token is not None and self.output_tokens is None:
+            self.prompt_tokens, self.output_tokens = prompt_tokens, self.streamed_events
 
     def fail(self, outcome: str, status: int, error: str) -> None:
         self.outcome, self.status, self.error = outcome, status, storable(error, 500)
@@ -82,10 +87,13 @@ class Timeline:
 
     @property
     def handover_outcome(self) -> str:
+        """One that was not finished because the request ended did neither work nor fall back."""
         if self.handover is None:
             return RequestSample.Handovers.NONE
-        hit = self.handover.step == Step.HIT
-        return RequestSample.Handovers.HIT if hit else RequestSample.Handovers.FALLBACK
+        if self.handover.step == Step.FALLBACK:
+            return RequestSample.Handovers.FALLBACK
+        arrived = self.handover.is_done and self.first_token is not None
+        return RequestSample.Handovers.HIT if arrived else RequestSample.Handovers.NONE
 
     def row(self) -> RequestSample:
         return RequestSample(

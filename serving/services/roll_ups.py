@@ -28,6 +28,7 @@ COLUMNS = (
     "total_seconds",
     "prefilled_tokens",
     "prompt_tokens",
+    "cached_tokens",
     "output_tokens",
 )
 
@@ -95,7 +96,9 @@ def since(start: datetime, step: timedelta) -> Groups:
     rest = RequestSample.objects.filter(pk__gt=mark.rolled_up, received_at__gt=start).order_by("-pk")
     groups = grouped((Look(*row) for row in rest.values_list(*COLUMNS)[:TAIL]), step)
     longest = max((one for one in STEPS if 4 * one <= step), default=STEPS[0])
-    rows = RequestRollUp.objects.filter(at__gt=start, step_seconds=int(longest.total_seconds())).order_by("at")
+    rows = RequestRollUp.objects.filter(at__gt=start, step_seconds=int(longest.total_seconds())).order_by(
+        "at"
+    )
     for at, prefill, decode, tally in rows.values_list("at", "prefill_replica", "decode_replica", "tally"):
         groups[bucket(at, step)][prefill, decode].merge(Tally.from_dict(tally))
     return groups

@@ -212,7 +212,7 @@ async def test_a_prompt_is_handed_over_and_the_cached_tokens_prove_it(
         assert await ask(gateway) == "Hello there!"
         assert len(stub.bodies[-1]["prompt"]) == 5
         assert gateway.last.handover is not None and gateway.last.handover.step == Step.HIT
-        assert gateway.last.cached_tokens == 5
+        assert gateway.last.handover.cached_tokens == 5
         assert gateway.mover.moved == 1
         assert not list(tmp_path.rglob("*.kv"))
         await gateway.settled()
@@ -238,8 +238,58 @@ async def test_tokens_from_a_cache_do_not_count_as_computed(
     async with running_stub() as decode:
         split_roles(gateway, stub, decode, tmp_path)
         stub.prefix_cached = 3
-        await ask(gateway)
+        answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK)
         assert (gateway.last.prompt_tokens, gateway.last.row().prefilled_tokens) == (6, 2)
+        assert answer.usage.prompt_tokens_details.cached_tokens == gateway.last.cached_tokens == 3
+
+
+async def test_what_was_handed_over_is_no_cache_hit_of_the_client(
+    gateway: Running, stub: Stub, tmp_path: Path
+) -> None:
+    async with running_stub() as decode:
+        split_roles(gateway, stub, decode, tmp_path)
+        answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK)
+        assert answer.usage.prompt_tokens_details.cached_tokens == gateway.last.cached_tokens == 0
+        metrics = gateway.gateway.metrics.text(gateway.gateway.routes).decode()
+        assert 'e2llm_prompt_tokens_total{from_cache="yes"} 0.0' in metrics
+        assert 'e2llm_prompt_tokens_total{from_cache="no"} 6.0' in metrics
+
+
+@pytest.mark.parametrize("hands_over", [True, False])
+async def test_a_cut_answer_counts_what_came_and_is_no_failed_handover(
+    gateway: Running, stub: Stub, tmp_path: Path, hands_over: bool
+) -> None:
+    async with running_stub(fault="cut", fault_after=3) as decode:
+        if hands_over:
+            split_roles(gateway, stub, decode, tmp_path)
+        else:
+            gateway.serve(endpoint(2, decode.port))
+        stream = await gateway.openai.chat.completions.create(
+            model=MODEL, messages=ASK, stream=True, max_tokens=9
+        )
+        with pytest.raises(openai.APIError):
+            async for _ in stream:
+                pass
+        row = gateway.last.row()
+        assert (row.outcome, row.prompt_tokens, row.output_tokens) == ("cut", 6, 2)
+        assert (row.handover, row.handover_error) == ("hit" if hands_over else "none", "")
+        await gateway.settled()
+
+
+async def test_a_prefill_replica_that_answers_itself_says_why(
+    gateway: Running, stub: Stub, tmp_path: Path
+) -> None:
+    async with running_stub() as decode:
+        split_roles(gateway, stub, decode, tmp_path)
+        stub.fault, stub.fault_after = "", 0
+        stub.pause_seconds = 0.3
+        answer = asyncio.create_task(ask(gateway))
+        while not stub.running:
+            await asyncio.sleep(0.01)
+        gateway.balancer.drain_replica(2)
+        assert await answer == "Hello there!"
+        assert gateway.last.handover is not None
+        assert gateway.last.handover.reason == "no decode replica was in service, so R1 answered itself"
 
 
 async def test_a_prompt_computed_where_it_is_answered_is_timed_there(gateway: Running, stub: Stub) -> None:
