@@ -23,7 +23,7 @@ NOT_SIMULATED = "by the formula, not simulated"
 WAIT_NOTES = {Origin.STOPPED: "by the formula", Origin.IMPORTED: CLAIMED}  # in the list of plans
 # A mixed replica answers only while it reads no prompt, so that its answers together are fewer than slots times speed.
 PACE_HINTS = {
-    "mixed": ("once its prompt is read", "at most, prompts taking the rest of the time"),
+    "mixed": ("once its prompt is read, all slots busy", "at most, prompts taking the rest of the time"),
     "disaggregated": ("while all slots are busy", "at most, all slots busy"),
 }
 ROLE_WORDS = {"prefill": "prefill", "decode": "decode", "mixed": "mixed"}

@@ -194,3 +194,16 @@ def test_a_wrong_option_is_told_in_the_document_too(
     document = json.loads(capsys.readouterr().out)
     assert end.value.code == 2
     assert document["error"] == "bad input" and document["problems"][0].startswith(told)
+
+
+def test_simulate_tells_the_slowest_answer_from_the_guaranteed_one(
+    cluster_path: Path, tmp_path: Path
+) -> None:
+    plan = json.loads(run("plan", cluster_path, "--json")[1])
+    plan_path = saved(tmp_path / "lab.plan.json", plan)
+    told = json.loads(run("simulate", cluster_path, plan_path, "--json")[1])
+    guaranteed = min(1 / one["tpot_seconds"] for one in plan["replicas"] if one["role"] != "prefill")
+    assert told["guaranteed_tokens_per_second"] == pytest.approx(guaranteed)
+    text = run("simulate", cluster_path, plan_path)[1]
+    assert re.search(r"^Slowest answer .*in this burst", text, re.MULTILINE)
+    assert re.search(r"^Guaranteed answer .*all slots busy", text, re.MULTILINE)

@@ -29,7 +29,7 @@ def test_tiles_of_mixed_replicas_say_which_speed_counts_prompts_and_which_does_n
     plan = two_mixed()
     found = tiles(plan.to_dict())
     assert plan.mode == "mixed"
-    assert found["Each request gets"]["hint"] == "once its prompt is read"
+    assert found["Each request gets"]["hint"] == "once its prompt is read, all slots busy"
     assert found["All requests get"]["hint"] == "at most, prompts taking the rest of the time"
     slots = sum(replica.slots for replica in plan.replicas)
     assert plan.predicted.decode_tokens_per_second < slots / plan.predicted.tpot_seconds

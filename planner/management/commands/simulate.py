@@ -42,6 +42,8 @@ class Command(JsonCommand):
         seed = problem.policy.seed
         drawn = sample(replace(problem.workload, requests=requests), np.random.default_rng([seed, 0]))
         told = document(simulate(servers(problem, plan), drawn, options["router"]))
+        pace = max(replica.tpot_seconds for replica in plan.replicas)  # prefill replicas have none
+        told["guaranteed_tokens_per_second"] = 1.0 / pace
         told = {"router": options["router"], "requests": requests, "seed": seed, **told}
         self.stdout.write(json.dumps(told, indent=1) if options["json"] else summary(told))
 
@@ -58,6 +60,8 @@ def document(simulation: Simulation) -> dict[str, float]:
 
 
 def summary(told: dict[str, Any]) -> str:
+    slowest = rate_text(told["slowest_tokens_per_second"])
+    guaranteed = rate_text(told["guaranteed_tokens_per_second"])
     return "\n".join(
         [
             f"{told['requests']} requests, router {told['router']}, seed {told['seed']}",
@@ -65,7 +69,8 @@ def summary(told: dict[str, Any]) -> str:
             f"Mean wait            {seconds_text(told['mean_wait_seconds'])}",
             f"19 of 20 wait below  {seconds_text(told['p95_wait_seconds'])}",
             f"First token after    {seconds_text(told['mean_ttft_seconds'])}",
-            f"Slowest request      {rate_text(told['slowest_tokens_per_second'])}",
+            f"Slowest answer       {slowest} (in this burst, over the whole answer)",
+            f"Guaranteed answer    {guaranteed} (with all slots busy, by the plan)",
             f"All done after       {seconds_text(told['finished_seconds'])}",
         ]
     )
