@@ -6,6 +6,7 @@ app_name = "serving"
 urlpatterns = [
     path("deployments/", deployments.index, name="index"),
     path("deployments/deploy/", deployments.deploy, name="deploy"),
+    path("deployments/effect/", deployments.effect, name="effect"),
     path("deployments/embeddings/<int:model_id>/", embedders.serve, name="serve_embeddings"),
     path("deployments/left-over/", orphans.index, name="orphans"),
     path("deployments/left-over/adopt/", orphans.adopt, name="orphan_adopt"),

@@ -118,17 +118,6 @@ def overlapping(plan: dict[str, Any]) -> list[Deployment]:
     return [other for other in running if names & set(from_inventory.plan_devices(other.plan))]
 
 
-def downtime_text(plan: dict[str, Any]) -> str:
-    """What deploying this plan does to what runs, in a sentence; empty when it touches nothing."""
-    replaced = overlapping(plan)
-    if not replaced:
-        return ""
-    names = ", ".join(str(other) for other in replaced)
-    if fits_beside(plan, [other.plan for other in replaced]):
-        return f"{names} goes on answering until this plan is ready, then it is stopped."
-    return f"{names} is stopped first, because both do not fit in memory: nothing answers until this plan is ready."
-
-
 def brought_back(deployment: Deployment) -> list[str]:
     """What became of the deployments that a failed roll-out had stopped, a sentence each."""
     job = Job.objects.about(deployment.subject).filter(kind=TASK, params__action="deploy").first()
@@ -200,7 +189,7 @@ def roll_back(deployment: Deployment, user: User | None) -> Deployment:
     """Deploy the plan that ran before this one."""
     previous = previous_of(deployment)
     if previous is None:
-        raise CannotDeploy("Nothing ran before this deployment, so there is nothing to roll back to.")
+        raise CannotDeploy("No other plan ran before this deployment, so there is nothing to roll back to.")
     audit(user, "deployment.rolled_back", deployment, {"to": str(previous)})
     return deploy(
         previous.plan,
@@ -217,9 +206,14 @@ def deploy_again(old: Deployment, user: User | None) -> Deployment:
 
 
 def previous_of(deployment: Deployment) -> Deployment | None:
-    """The latest earlier deployment that was once ready."""
+    """The latest earlier deployment of another plan that was once ready and did not end in failure."""
     earlier = Deployment.objects.filter(pk__lt=deployment.pk, replicas__ready_at__isnull=False)
-    return earlier.distinct().order_by("-pk").first()
+    sound = earlier.exclude(state=Deployment.States.FAILED).distinct().order_by("-pk")
+    return next((one for one in sound if wish_of(one) != wish_of(deployment)), None)
+
+
+def wish_of(deployment: Deployment) -> tuple[dict[str, Any], int]:
+    return deployment.plan, deployment.context_tokens
 
 
 def worker_ports(deployment: Deployment) -> list[WorkerPort]:

@@ -22,7 +22,7 @@ from planner.models import PlanRun
 from serving.charts import deployment_rows, tones
 from serving.core.placement import BadLaunch
 from serving.models import Deployment, ManagedProcess, Replica
-from serving.services import deployments, handover_cost, logs, traffic
+from serving.services import consequences, deployments, handover_cost, logs, traffic
 from serving.services.deployments import CannotDeploy, CannotDrain
 from serving.services.handover_cost import CannotSwitch
 
@@ -51,11 +51,13 @@ def detail(request: HttpRequest, deployment_id: int) -> HttpResponse:
         Deployment.objects.select_related("model", "created_by", "plan_run"), pk=deployment_id
     )
     history = Job.objects.about(deployment.subject).select_related("started_by")
+    previous = deployments.previous_of(deployment)
     context = live_context(deployment) | {
         "job": jobs.active_for(deployment.subject) or history.filter(state="failed").first(),
         "history": history[:HISTORY],
         "audit": AuditEntry.objects.filter(target=str(deployment))[:HISTORY],
-        "previous": deployments.previous_of(deployment),
+        "previous": previous,
+        "previous_has": consequences.difference(previous, deployment) if previous else "",
         "bottleneck": deployment.plan.get("bottleneck"),
         "idle": deployment.plan.get("idle", []),
         "endpoint": f"{settings.GATEWAY_URL}/v1",
@@ -89,6 +91,20 @@ def live_context(deployment: Deployment) -> dict[str, Any]:
         "brought_back": deployments.brought_back(deployment),
         "is_changing": jobs.active_for(deployment.subject) is not None,
     }
+
+
+@require_GET
+def effect(request: HttpRequest) -> HttpResponse:
+    """What deploying a run's plan, or a deployment's once more, would do, for the question before it."""
+    known = asked_number(request.GET.get("deployment", ""))
+    if known:
+        old = get_object_or_404(Deployment.objects.select_related("model", "plan_run"), pk=known)
+        ids = old.plan_run.device_ids if old.plan_run else {}
+        text = consequences.consequences(old.plan, old.model, ids)
+    else:
+        run = get_object_or_404(PlanRun, pk=asked_number(request.GET.get("plan_run", "")), plan__isnull=False)
+        text = consequences.consequences(run.plan or {}, run.model, run.device_ids)
+    return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
 
 @require_POST
@@ -139,7 +155,8 @@ def started(request: HttpRequest, old: Deployment, start: Any) -> HttpResponse:
 
 def to_running(request: HttpRequest, refusal: jobs.AlreadyRunning) -> HttpResponse:
     """The page of what is under way on the same devices: a second click ends where the first did."""
-    messages.info(request, str(refusal))
+    text = f"{refusal} Your request was dropped: ask again when that has ended, or stop it first."
+    messages.info(request, text)
     return redirect("serving:detail", refusal.job.params["deployment"])
 
 

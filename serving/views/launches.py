@@ -19,7 +19,7 @@ from planner.services import points_of
 from serving.core.placement import BadLaunch
 from serving.forms import LaunchForm, first_choices
 from serving.models import Launch, Replica
-from serving.services import deployments, launches
+from serving.services import consequences, launches
 from serving.services.deployments import CannotDeploy
 from serving.views.deployments import person
 
@@ -97,7 +97,7 @@ def plan_context(launch: Launch, run: PlanRun | None) -> dict[str, Any]:
     found = {"rows": charts.stage_rows(run.plan, run.cluster), "plan": run.plan, "run": run}
     if launch.stage == Launch.Stages.CONFIRM:
         found |= charts.plan_page(run.plan, run.cluster)
-        found["downtime"] = deployments.downtime_text(run.plan)
+        found["downtime"] = consequences.consequences(run.plan, run.model, run.device_ids)
     return found
 
 

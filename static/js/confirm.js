@@ -15,12 +15,20 @@ function ask(source, effect) {
   });
 }
 
+// data-confirm-from="/path/" adds what the server says of the effect at this moment.
+async function effectOf(source) {
+  if (!source.dataset.confirmFrom) return source.dataset.confirm;
+  const answer = await fetch(source.dataset.confirmFrom).catch(() => null);
+  const added = answer?.ok ? await answer.text() : "What it would stop is not known: the server did not say.";
+  return `${source.dataset.confirm} ${added}`;
+}
+
 document.addEventListener("submit", async (event) => {
   const form = event.target;
   const source = event.submitter?.dataset.confirm ? event.submitter : form;
   if (!source.dataset.confirm || form.dataset.confirmed || form.matches("[hx-post], [hx-delete]")) return;
   event.preventDefault();
-  if (!(await ask(source, source.dataset.confirm))) return;
+  if (!(await ask(source, await effectOf(source)))) return;
   form.dataset.confirmed = "yes";
   form.requestSubmit(event.submitter);
   delete form.dataset.confirmed;

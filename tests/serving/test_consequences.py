@@ -1,0 +1,53 @@
+"""What the question before a roll-out says."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from inventory.models import Device
+from serving.models import Deployment
+from serving.services import consequences, deployments
+from tests.serving.test_pages import deployment
+
+__all__ = ["deployment"]
+
+pytestmark = pytest.mark.django_db
+
+
+def test_question_names_what_is_stopped_and_whether_nothing_answers(
+    admin_client: Client, deployment: Deployment
+) -> None:
+    said = admin_client.get(f"/deployments/effect/?deployment={deployment.pk}").text
+    assert f"{deployment} (this very plan) is stopped first" in said
+    assert "nothing answers until this plan is ready" in said
+    for replica in deployment.plan["replicas"]:
+        replica["stages"][0]["gpu_limit_bytes"] *= 2
+    deployment.save()
+    assert "no downtime" in consequences.downtime_text(deployment.plan)
+
+
+def test_question_warns_of_profiles_from_a_busy_machine(deployment: Deployment) -> None:
+    box = Device.objects.create(name="box-1", connection="local", state="online")
+    assert "Careful" not in consequences.consequences(deployment.plan, deployment.model, {"box-1": box.pk})
+    box.profiles.create(
+        model=deployment.model, version=1, tables={}, residual=2.0, measured_at=deployment.created_at
+    )
+    said = consequences.consequences(deployment.plan, deployment.model, {"box-1": box.pk})
+    assert "Careful: the profile of box-1 is noisy" in said
+
+
+def test_roll_back_is_offered_to_another_plan_that_ran(deployment: Deployment) -> None:
+    deployment.replicas.update(ready_at=deployment.created_at)
+    again = Deployment.objects.create(
+        model=deployment.model, name="tiny", plan=deployment.plan, cluster={}, context_tokens=1024
+    )
+    assert deployments.previous_of(again) is None, "the same plan"
+    again.plan = {**again.plan, "replicas": again.plan["replicas"][:1]}
+    assert deployments.previous_of(again) == deployment
+    assert consequences.difference(deployment, again) == (
+        "2 replicas instead of 1 replica, the devices box-1, box-2 instead of box-1"
+    )
+    deployment.state = Deployment.States.FAILED
+    deployment.save()
+    assert deployments.previous_of(again) is None
