@@ -49,18 +49,20 @@ def idle_reasons(cluster: dict[str, Any], plan: dict[str, Any]) -> dict[str, str
     costs = Costs(problem)
     kinds = {device.name: kind for device, kind in zip(problem.devices, problem.kind_of, strict=True)}
     useless = (
-        "no plan waits less with it"
+        "by the formula no plan waits less with it"
         if plan["proof"]["optimal"]
         else "no plan that was found waits less with it"
     )
-    return {
-        name: useless if holds_a_block(costs, kinds[name]) else "not one block with one slot fits its memory"
-        for name in plan["idle"]
-    }
+    return {name: no_room(costs, kinds[name]) or useless for name in plan["idle"]}
 
 
-def holds_a_block(costs: Costs, kind: int) -> bool:
-    return bool(costs.table(kind, DECODE, (1,), (1.0,)).most_blocks[:, 0].max() > 0)
+def no_room(costs: Costs, kind: int) -> str:
+    """Why not one block may lie on a device, if so."""
+    if costs.kinds[kind].max_blocks == 0:
+        return "its max_blocks allows no block"
+    if costs.table(kind, DECODE, (1,), (1.0,)).most_blocks[:, 0].max() == 0:
+        return "not one block with one slot fits its memory"
+    return ""
 
 
 def margin_sentences(cluster: dict[str, Any], plan: dict[str, Any]) -> list[list[str]]:

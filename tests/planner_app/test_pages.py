@@ -307,11 +307,20 @@ def test_what_each_device_brings_is_worked_out(
     assert text.count('<th scope="row"') == 3
 
 
-def test_an_idle_device_has_a_reason(page: Client, operator: User, small_cluster: dict[str, Any]) -> None:
-    small_cluster["devices"][2] |= {"gpu_usable_bytes": 1e6, "ram_usable_bytes": 0}
+@pytest.mark.parametrize(
+    ("numbers", "reason"),
+    [
+        ({"gpu_usable_bytes": 1e6, "ram_usable_bytes": 0}, "not one block with one slot fits its memory"),
+        ({"max_blocks": 0}, "its max_blocks allows no block"),
+    ],
+)
+def test_an_idle_device_has_a_reason(
+    page: Client, operator: User, small_cluster: dict[str, Any], numbers: dict[str, float], reason: str
+) -> None:
+    small_cluster["devices"][2] |= numbers
     run = finished_run(small_cluster, operator)
     text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
-    assert "not one block with one slot fits its memory" in text
+    assert reason in text
 
 
 def test_two_plans_stand_side_by_side(page: Client, operator: User, small_cluster: dict[str, Any]) -> None:
