@@ -223,7 +223,8 @@ def _response_format(value: Any, path: str) -> dict[str, Any]:
     if kind == "text":
         return {"type": kind}
     if kind == "json_object":
-        return {"type": kind, "schema": {"type": "object"}}  # llama-server b10434 lets prose through without one
+        # llama-server b10434 lets prose through when it is given no schema.
+        return {"type": kind, "schema": {"type": "object"}}
     if kind == "json_schema" and isinstance(value.get("json_schema"), dict):
         if not isinstance(value["json_schema"].get("schema"), dict):
             raise BadRequest(f"{path}.json_schema.schema must be an object: the JSON schema", path)

@@ -17,6 +17,7 @@ from serving.core.balancer import Refused
 from serving.core.body import BadRequest, parse
 from serving.core.openai import Generation, chat_request, completion_request
 from serving.gateway.answer import Answer, StreamedAnswer, StreamedMessage, WholeAnswer, WholeMessage
+from serving.gateway.arriving import route_to
 from serving.gateway.capabilities import check_tools
 from serving.gateway.choices import run_choices
 from serving.gateway.continuing import Resumed, resume
@@ -204,7 +205,7 @@ async def run(
 ) -> None:
     replica = chosen_replica(client, caller)
     caller.check_model(request.model)
-    route = gateway.routes.find(request.model) if replica is None else gateway.routes.of_replica(replica)
+    route = await route_to(gateway, request.model) if replica is None else gateway.routes.of_replica(replica)
     timeline.deployment, timeline.is_stream = route.deployment, request.streams
     if route.makes_embeddings:
         text = f"{request.model} makes embeddings and no text; ask for them at /v1/embeddings"

@@ -73,6 +73,7 @@ class Gateway:
         self.visitors = Crowd()  # requests of each address behind a proxy
         self.refusal: Callable[[], str] = lambda: ""  # why another gateway has to be asked
         self.output_tokens = 0
+        self.arriving = 0  # requests that wait for a deployment to start
         self.is_draining = False
         self.keeps_prompts = False
         self.clients: set[Client] = set()

@@ -182,6 +182,8 @@ class Run:
                     stream.offer_to(self._take)
                 self._count(sum(map(sse.has_token, sse.split(events))))
                 await self.answer.feed(events)
+        except upstream.ConnectionLost as error:
+            raise upstream.ConnectionLost(self.route.why_down(destination.replica, str(error))) from error
         finally:
             stream.close()
         if not self.answer.is_done:

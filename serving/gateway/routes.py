@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 from random import Random
 from typing import Literal
+
+from django.db.models import Q
+from django.utils import timezone
 
 from serving.core.balancer import Balancer
 from serving.core.commands import Role
@@ -15,6 +19,8 @@ from serving.gateway.limits import Limits
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.upstream import Target
 
+ABSENT_SECONDS = 10.0  # a deployment takes longer to come back than a slot
+FAILED_LATELY = timedelta(hours=1)
 Phase = Literal["prefill", "decode"]
 
 
@@ -44,6 +50,8 @@ class Wanted:
     handover: bool
     endpoints: tuple[Endpoint, ...]
     makes_embeddings: bool = False
+    is_starting: bool = False
+    down: dict[int, str] = field(default_factory=dict)  # replica -> why it is not in service
 
 
 @dataclass
@@ -58,6 +66,18 @@ class Route:
     dispatcher: Dispatcher
     endpoints: dict[int, Endpoint] = field(default_factory=dict)
     makes_embeddings: bool = False
+    is_starting: bool = False
+    down: dict[int, str] = field(default_factory=dict)  # kept until the replica is back
+
+    @property
+    def is_served(self) -> bool:
+        now = self.dispatcher.clock()
+        return any(backend.takes(now) for backend in self.balancer.backends.values())
+
+    def why_down(self, replica: int, otherwise: str) -> str:
+        """What those who watch the processes know of an end that the gateway only sees as a closed connection."""
+        reason = self.down.get(replica, "")
+        return f"the replica was taken out of service: {reason}" if reason else otherwise
 
     def any_endpoint(self) -> Endpoint:
         """A replica for questions that need no slot."""
@@ -76,6 +96,7 @@ class Routes:
         self.rng = rng
         self.clock = clock
         self.by_deployment: dict[int, Route] = {}
+        self.absent: frozenset[str] = frozenset()  # names that were to be served lately
 
     def find(self, model: str) -> Route:
         """The newest deployment of that name with a replica in service, else the newest of that name."""
@@ -83,6 +104,9 @@ class Routes:
             (route for route in self.by_deployment.values() if route.name == model),
             key=lambda route: (bool(route.balancer.backends), route.deployment),
         )
+        if not named and model in self.absent:
+            text = f"the model {model!r} is not being served at the moment"
+            raise ApiError(503, "model_not_served", text, param="model", retry_after_seconds=ABSENT_SECONDS)
         if not named:
             raise ApiError(
                 404, "model_not_found", f"no deployment serves a model called {model!r}", param="model"
@@ -116,10 +140,11 @@ class Routes:
     def _apply_one(self, wanted: Wanted) -> None:
         route = self.by_deployment.get(wanted.deployment) or self._new(wanted)
         route.name, route.context_tokens = wanted.name, wanted.context_tokens
-        route.makes_embeddings = wanted.makes_embeddings
+        route.makes_embeddings, route.is_starting = wanted.makes_embeddings, wanted.is_starting
         saves = all(endpoint.saves_slots for endpoint in wanted.endpoints)
         route.balancer.handover = wanted.handover and saves
         ready = {endpoint.replica: endpoint for endpoint in wanted.endpoints}
+        route.down = {key: why for key, why in (route.down | wanted.down).items() if key not in ready}
         for replica in list(route.balancer.backends):
             moved = replica in ready and ready[replica].target != route.endpoints[replica].target
             if replica not in ready or moved:
@@ -158,9 +183,23 @@ def load_wanted() -> list[Wanted]:
             handover=deployment.handover_on and deployment.plan["mode"] == "disaggregated",
             endpoints=tuple(endpoint(replica) for replica in ready_replicas(deployment)),
             makes_embeddings=deployment.makes_embeddings,
+            is_starting=deployment.state == Deployment.States.STARTING,
+            down=reasons_down(deployment),
         )
         for deployment in deployments
     ]
+
+
+def load_absent() -> frozenset[str]:
+    """Names of what is being stopped, and of what failed within the last hour."""
+    failed = Q(state=Deployment.States.FAILED, ended_at__gt=timezone.now() - FAILED_LATELY)
+    left = Deployment.objects.filter(failed | Q(state=Deployment.States.STOPPING))
+    return frozenset(left.values_list("name", flat=True))
+
+
+def reasons_down(deployment: Deployment) -> dict[int, str]:
+    out = deployment.replicas.exclude(state=Replica.States.READY).exclude(state_reason="")
+    return dict(out.values_list("pk", "state_reason"))
 
 
 def ready_replicas(deployment: Deployment) -> list[Replica]:

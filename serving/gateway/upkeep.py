@@ -22,7 +22,7 @@ from serving import events
 from serving.gateway.gateway import Gateway
 from serving.gateway.keys import Keyring
 from serving.gateway.lease import Lease
-from serving.gateway.routes import Wanted, load_wanted
+from serving.gateway.routes import Wanted, load_absent, load_wanted
 from serving.gateway.samples import Recorder, request_ended
 from serving.gateway.transfer import Transfer
 from serving.models import Retention
@@ -83,21 +83,21 @@ class Upkeep:
 
     async def reload(self) -> None:
         """Keys, routes and what may be kept, as the database has them now."""
-        wanted = await sync_to_async(self._read)()
+        wanted, self.gateway.routes.absent = await sync_to_async(self._read)()
         self.gateway.routes.apply(wanted)
         for endpoint in (endpoint for one in wanted if one.handover for endpoint in one.endpoints):
             if endpoint.device is not None and endpoint.device not in self._opened:
                 self._opened.add(endpoint.device)
                 self._errand(self.transfer.open(endpoint.device))
 
-    def _read(self) -> list[Wanted]:
+    def _read(self) -> tuple[list[Wanted], frozenset[str]]:
         close_old_connections()
         self.lease.keep()
         self.keyring.note_uses()
         self.gateway.usage.write()
         self.keyring.load()
         self.gateway.keeps_prompts = Retention.current().keeps_prompts
-        return load_wanted()
+        return load_wanted(), load_absent()
 
     async def _reload_loop(self) -> None:
         while True:

@@ -99,8 +99,20 @@ class Running:
         handover: bool = False,
         context_tokens: int = 2048,
         makes_embeddings: bool = False,
+        is_starting: bool = False,
+        down: dict[int, str] | None = None,
     ) -> None:
-        wanted = Wanted(DEPLOYMENT, MODEL, 0, context_tokens, handover, endpoints, makes_embeddings)
+        wanted = Wanted(
+            DEPLOYMENT,
+            MODEL,
+            0,
+            context_tokens,
+            handover,
+            endpoints,
+            makes_embeddings,
+            is_starting,
+            down or {},
+        )
         self.gateway.routes.apply([wanted])
 
     async def settled(self) -> None:
