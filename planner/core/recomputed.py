@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import isclose
 from typing import Any
 
 from planner.core.assembly import build_replica, predict
 from planner.core.catalogue import Catalogue, Option
-from planner.core.plan import Plan, Replica
+from planner.core.forecast import SIMULATED_REQUESTS, bursts, forecast, with_forecast
+from planner.core.plan import Plan, Predicted, Replica
 from planner.core.problem import Problem
 
 ROUNDING_SHARE, ROUNDING = 1e-4, 1e-9
@@ -21,20 +23,32 @@ WAITS = (
 
 
 def contradictions(problem: Problem, plan: Plan) -> list[str]:
-    """Every number that is not what the cluster gives, with its path; for a plan that `fitting` finds no fault in."""
+    """Numbers of replicas that the cluster does not give, with their paths; `fitting` has found no fault before."""
     catalogue = Catalogue(problem)
     found: list[str] = []
-    options: list[Option] = []
     for number, replica in enumerate(plan.replicas):
-        option, again = _again(catalogue, replica)
-        options.append(option)
-        found += _of_a_replica(replica, again, f"replicas[{number}]")
-    if found:
-        return found
-    told, ours = vars(plan.predicted), vars(predict(catalogue, options))
-    load, ours_load = told["utilisation"], ours["utilisation"]
-    compared = {key: value for key, value in told.items() if key not in (*WAITS, "utilisation")}
-    return [*_differing(compared, ours, "predicted"), *_differing(load, ours_load, "predicted.utilisation")]
+        found += _of_a_replica(replica, _again(catalogue, replica)[1], f"replicas[{number}]")
+    return found
+
+
+def wrong_predictions(problem: Problem, plan: Plan) -> list[str]:
+    """What a plan without contradictions predicts for this very workload and the formula or simulation does not."""
+    catalogue = Catalogue(problem)
+    formula = predict(catalogue, [_again(catalogue, replica)[0] for replica in plan.replicas])
+    found = _of_predictions(plan.predicted, formula)
+    n_bursts = len(drawn := bursts(problem.workload, plan.seed))
+    if found and problem.workload.requests * n_bursts <= SIMULATED_REQUESTS:
+        # A stopped search leaves the waits of the formula, every other one those of the simulation.
+        simulated = with_forecast(replace(plan, predicted=formula), forecast(problem, plan, drawn))
+        return _of_predictions(plan.predicted, simulated.predicted)
+    return [one for one in found if not one.startswith(WAITS)]
+
+
+def _of_predictions(told: Predicted, ours: Predicted) -> list[str]:
+    return [
+        *_differing(vars(told), vars(ours), "predicted"),
+        *_differing(told.utilisation, ours.utilisation, "predicted.utilisation"),
+    ]
 
 
 def _again(catalogue: Catalogue, replica: Replica) -> tuple[Option, Replica]:

@@ -16,7 +16,7 @@ from planner.core.errors import BadDocument
 from planner.core.fitting import faults
 from planner.core.plan import Plan
 from planner.core.problem import Problem
-from planner.core.recomputed import contradictions
+from planner.core.recomputed import contradictions, wrong_predictions
 from planner.core.search import with_seed
 from planner.models import PlanRun
 from planner.services.runs import TASK, record_run, run_name
@@ -63,6 +63,7 @@ def import_run(cluster: dict[str, Any], document: Any, user: User | None) -> Pla
     """A finished run made of a cluster file and the plan that belongs to it."""
     problem = Problem.from_dict(cluster)
     plan = plan_for(problem, document)
+    raise_if_any(wrong_predictions(problem, plan))
     if plan.seed > LARGEST_KEPT_SEED:
         raise BadDocument(
             [f"seed: {plan.seed} is more than {LARGEST_KEPT_SEED}, the largest that a run keeps"]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from planner.core.plan import Plan
-from planner.core.recomputed import contradictions
-from planner.core.search import SearchSettings, find_plan
-from tests.planner.cluster import GPT_OSS, QWEN, linked, paper_problem, random_problem
+from planner.core.recomputed import contradictions, wrong_predictions
+from planner.core.search import SearchSettings, find_plan, search
+from tests.planner.cluster import GPT_OSS, QWEN, linked, paper_problem, random_problem, with_workload
 
 QUICK = SearchSettings("ga", population=12, generations=5, compare=False)
 
@@ -27,8 +27,9 @@ def test_a_plan_of_ours_contradicts_nothing(allow_mixed: bool, runtime: str, top
     clusters.append(linked(random_problem(rng, 5, **changes), rng))
     for cluster in clusters:
         plan = find_plan(cluster, QUICK)
-        assert contradictions(cluster, plan) == []
-        assert contradictions(cluster, Plan.from_dict(plan.to_dict())) == []
+        for one in (plan, Plan.from_dict(plan.to_dict())):
+            assert contradictions(cluster, one) == []
+            assert wrong_predictions(cluster, one) == []
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_a_number_that_the_cluster_does_not_give_is_named(key: str) -> None:
     assert told == [f"replicas[1].{key}: 1e-09, but the cluster file makes it {ours:g}"]
 
 
-def test_stages_and_predictions_are_worked_out_again_too() -> None:
+def test_numbers_of_a_stage_are_worked_out_again_too() -> None:
     cluster = paper_problem(QWEN, 1, 2, allow_mixed=True)
     plan = find_plan(cluster, QUICK)
     first, *rest = plan.replicas
@@ -54,11 +55,27 @@ def test_stages_and_predictions_are_worked_out_again_too() -> None:
         "replicas[0].stages[0].seconds",
         "replicas[0].stages[0].gpu_bytes",
     ]
-    predicted = replace(
-        plan.predicted, tpot_seconds=1e-9, utilisation=plan.predicted.utilisation | {"decode": 0.1}
+
+
+@pytest.mark.parametrize("arrivals", ["fixed", "poisson"])
+def test_predictions_are_those_of_the_simulation_or_of_the_formula(arrivals: str) -> None:
+    cluster = with_workload(paper_problem(QWEN, 1, 2, allow_mixed=True), arrivals=arrivals, output_cv=0.3)
+    *_, stopped, done = (
+        step.best_plan for step in search(cluster, QUICK, np.random.default_rng(0)) if step.best_plan
     )
-    told = contradictions(cluster, replace(plan, predicted=predicted))
-    assert [one.partition(":")[0] for one in told] == [
-        "predicted.tpot_seconds",
-        "predicted.utilisation.decode",
-    ]
+    assert stopped.predicted != done.predicted
+    for plan in (stopped, done):
+        assert wrong_predictions(cluster, plan) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["tpot_seconds", "decode_tokens_per_second", "max_wait_seconds", "ttft_seconds", "paper_wait_seconds"],
+)
+def test_a_prediction_that_nothing_bears_out_is_named(key: str) -> None:
+    cluster = paper_problem(QWEN, 1, 2, allow_mixed=True)
+    plan = find_plan(cluster, QUICK)
+    load = plan.predicted.utilisation | {"decode": 0.1}
+    odd = replace(plan, predicted=replace(plan.predicted, utilisation=load, **{key: 1e-9}))
+    paths = [one.partition(":")[0] for one in wrong_predictions(cluster, odd)]
+    assert paths == [f"predicted.{key}", "predicted.utilisation.decode"]
