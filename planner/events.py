@@ -27,6 +27,7 @@ class GenerationsDone(TypedDict):
 
     type: Literal["generations"]
     points: list[Point]
+    best_text: str
     gap_text: str
     is_new_plan: bool
 
@@ -36,6 +37,7 @@ def generations_done(rows: Sequence[Generation], *, is_new_plan: bool) -> Genera
     return {
         "type": "generations",
         "points": points,
+        "best_text": best_text(points[-1]),
         "gap_text": gap_text(points[-1]),
         "is_new_plan": is_new_plan,
     }
@@ -46,9 +48,16 @@ def point(row: Generation) -> Point:
         "number": row.number,
         "best_seconds": row.best_seconds,
         "mean_seconds": row.mean_seconds,
-        "bound_seconds": row.bound_seconds,
+        "bound_seconds": bound_seconds(row),
         "evaluations": row.evaluations,
     }
+
+
+def bound_seconds(row: Generation) -> float | None:
+    """No plan waits less than not at all."""
+    if row.bound_seconds is None and row.best_seconds <= NOTHING_TO_GAIN_SECONDS:
+        return 0.0
+    return row.bound_seconds
 
 
 def gap(last: Point) -> float | None:
@@ -58,6 +67,16 @@ def gap(last: Point) -> float | None:
     if last["bound_seconds"] is None:
         return None
     return max(0.0, 1.0 - last["bound_seconds"] / last["best_seconds"])
+
+
+def search_seconds_text(seconds: float) -> str:
+    """In seconds from the first generation to the last: a unit that changes hides how the search goes on."""
+    return f"{seconds:,.2f} s"
+
+
+def best_text(last: Point | None) -> str:
+    """Longest wait of the best plan so far; a dash before the first."""
+    return "–" if last is None else search_seconds_text(last["best_seconds"])
 
 
 def gap_text(last: Point | None) -> str:
@@ -74,6 +93,7 @@ def run_snapshot(points: list[Point], plan: dict[str, Any] | None, stages: list[
     """What the socket adds to a job's snapshot."""
     return {
         "generations": points,
+        "best_text": best_text(points[-1] if points else None),
         "gap_text": gap_text(points[-1] if points else None),
         "plan": plan,
         "stages": stages,

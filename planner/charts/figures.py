@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from inventory.core.quantities import seconds_text
-from planner.events import Point
+from planner.events import Point, search_seconds_text
 
 Json = dict[str, Any]
 REFERENCE_COLOURS = ("prefill", "decode", "mixed", "ink-3", "line-strong")
@@ -94,7 +94,7 @@ def convergence_table(points: Sequence[Point]) -> Json:
 
 
 def optional(seconds: float | None) -> str:
-    return "–" if seconds is None else seconds_text(seconds)
+    return "–" if seconds is None else search_seconds_text(seconds)
 
 
 def waiting_table(curves: Mapping[str, Sequence[float]]) -> Json:

@@ -56,6 +56,7 @@ def searching(run: PlanRun) -> dict[str, Any]:
         "run": run,
         "socket": f"/ws/plans/{run.pk}/",
         "last": points[-1] if points else None,
+        "best": events.best_text(points[-1] if points else None),
         "gap": events.gap_text(points[-1] if points else None),
         "convergence": charts.convergence(points, {}),
         "table": charts.convergence_table(points),

@@ -2,7 +2,6 @@
 // the stage diagram is fetched again when the best plan has become another one.
 import { announce } from "./live.js";
 import { draw, extend } from "./chart.js";
-import { duration } from "./time.js";
 
 const REFRESH_MS = 700;
 const panel = document.querySelector("[data-job]");
@@ -23,11 +22,11 @@ function show(name, text) {
   if (place) place.textContent = text;
 }
 
-function showNumbers(point, gapText) {
+function showNumbers(point, event) {
   show("generation", point.number);
   show("evaluations", point.evaluations.toLocaleString());
-  show("best", point.best_seconds ? duration(point.best_seconds) : "0 s");
-  show("gap", gapText);
+  show("best", event.best_text);
+  show("gap", event.gap_text);
 }
 
 function refreshStages() {
@@ -45,7 +44,7 @@ panel?.addEventListener("e2llm:job-snapshot", async ({ detail }) => {
   traces(detail.generations).forEach((trace, index) => Object.assign(figure.data[index], trace));
   newest = detail.generations.at(-1).number;
   await draw(chart, figure);
-  showNumbers(detail.generations.at(-1), detail.gap_text);
+  showNumbers(detail.generations.at(-1), detail);
   if (detail.plan) refreshStages();
 });
 
@@ -55,13 +54,18 @@ panel?.addEventListener("e2llm:job-generations", ({ detail }) => {
   extend(chart, traces(points));
   const point = detail.points.at(-1);
   newest = point.number;
-  showNumbers(point, detail.gap_text);
+  showNumbers(point, detail);
   if (!detail.is_new_plan) return;
   refreshStages();
   if (shown === null || point.best_seconds < 0.9 * shown) {
     shown = point.best_seconds;
-    announce(`Best plan so far: longest wait ${duration(point.best_seconds)}`);
+    announce(`Best plan so far: longest wait ${detail.best_text}`);
   }
 });
 
-panel?.addEventListener("e2llm:job-finished", () => location.reload());
+// The result takes a moment to load: until then nothing here may say that no plan was found yet.
+panel?.addEventListener("e2llm:job-finished", () => {
+  document.querySelector("[data-run-ended]").hidden = false;
+  stages.hidden = !stages.querySelector(".replica");
+  location.reload();
+});

@@ -13,10 +13,11 @@ from jobs import services as jobs
 from jobs.core.errors import Cancelled
 from jobs.models import Job, State
 from planner import events, runner, services
+from planner.charts import convergence_table
 from planner.core.errors import NoFeasiblePlan
 from planner.core.plan import Plan
 from planner.core.search import SearchStep
-from planner.models import PlanRun
+from planner.models import Generation, PlanRun
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -151,3 +152,17 @@ def test_the_distance_to_the_best_possible_is_said_in_words(
     }
     assert events.gap_text(point) == said
     assert events.gap_text(None) == "–"
+
+
+def test_a_search_tells_its_waits_in_one_unit_and_a_bound_where_nobody_waits() -> None:
+    points = [
+        events.point(Generation(number=1, best_seconds=best, bound_seconds=None, evaluations=1))
+        for best in (97.0, 0.95, 0.0)
+    ]
+    assert [events.best_text(point) for point in points] == ["97.00 s", "0.95 s", "0.00 s"]
+    assert [point["bound_seconds"] for point in points] == [None, None, 0.0]
+    assert [row[1:4] for row in convergence_table(points)["rows"]] == [
+        ["97.00 s", "–", "–"],
+        ["0.95 s", "–", "–"],
+        ["0.00 s", "–", "0.00 s"],
+    ]
