@@ -10,7 +10,7 @@ from django import forms
 from django.utils import timezone
 
 from accounts.core.asked_number import asked_number
-from accounts.core.key_terms import EVERYTHING, NO_LIMIT, KeyTerms
+from accounts.core.key_terms import EVERYTHING, NO_LIMIT, KeyTerms, Scope
 from accounts.models import ApiKey, User
 
 LONGEST_KEY_LIFE_DAYS = 3650
@@ -38,7 +38,7 @@ class KeyTermsForm(forms.Form):
         label="It may",
         choices=ApiKey.Scopes.choices,
         widget=forms.CheckboxSelectMultiple,
-        initial=list(EVERYTHING),
+        initial=[scope for scope in EVERYTHING if scope != Scope.METRICS],
         error_messages={"required": "Tick at least one: a key that may do nothing is of no use."},
     )
     model_names = forms.CharField(
@@ -97,7 +97,7 @@ class KeyForm(KeyTermsForm):
     expires_at = forms.DateTimeField(
         label="Ends at (UTC)",
         required=False,
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M:%S"),
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
         input_formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M"],
         help_text="Empty: it works until somebody revokes it.",
     )
@@ -118,7 +118,7 @@ def key_form(key: ApiKey, data: Any = None) -> KeyForm:
         **asdict(key.terms),
         "name": key.name,
         "model_names": "\n".join(key.model_names),
-        "expires_at": key.expires_at.replace(microsecond=0) if key.expires_at else None,
+        "expires_at": key.expires_at.replace(second=0, microsecond=0) if key.expires_at else None,
     }
     return KeyForm(data, initial=initial)
 

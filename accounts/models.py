@@ -50,10 +50,10 @@ class ApiKey(models.Model):
     """A key of the OpenAI-compatible endpoint; the key itself is shown once and never stored."""
 
     class Scopes(models.TextChoices):
-        GENERATE = Scope.GENERATE, "Ask models: chats, completions, messages"
-        EMBED = Scope.EMBED, "Make embeddings"
-        TOKENIZE = Scope.TOKENIZE, "Count tokens"
-        METRICS = Scope.METRICS, "Read the figures for Prometheus"
+        GENERATE = Scope.GENERATE, "generate: ask models (chats, completions, messages)"
+        EMBED = Scope.EMBED, "embed: make embeddings"
+        TOKENIZE = Scope.TOKENIZE, "tokenize: count tokens"
+        METRICS = Scope.METRICS, "metrics: read the figures for Prometheus"
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_keys")
     name = models.CharField(max_length=80)

@@ -82,7 +82,7 @@ def create_api_key(
         prefix=text[:12],
         digest=vault.peppered_digest(text, pepper),
         pepper=pepper,
-        expires_at=timezone.now().replace(microsecond=0) + timedelta(days=days) if days else None,
+        expires_at=timezone.now().replace(second=0, microsecond=0) + timedelta(days=days) if days else None,
         **_columns(terms),
     )
     return key, text
@@ -90,23 +90,37 @@ def create_api_key(
 
 def change_api_key(key: ApiKey, name: str, terms: KeyTerms, expires_at: datetime | None) -> dict[str, Any]:
     """Save what changed and tell it, before and after, for the audit log; empty when nothing did."""
+    if _minute(expires_at) == _minute(key.expires_at):
+        expires_at = key.expires_at
     wanted = {"name": name, "expires_at": expires_at, **_columns(terms)}
     changed = {field: value for field, value in wanted.items() if getattr(key, field) != value}
     if not changed:
         return {}
-    before = {field: _audited(getattr(key, field)) for field in changed}
+    before = {field: audited(field, getattr(key, field)) for field in changed}
     for field, value in changed.items():
         setattr(key, field, value)
     key.save(update_fields=list(changed))
-    return {"before": before, "after": {field: _audited(value) for field, value in changed.items()}}
+    return {"before": before, "after": {field: audited(field, value) for field, value in changed.items()}}
+
+
+def _minute(at: datetime | None) -> datetime | None:
+    """A form field holds minutes."""
+    return at.replace(second=0, microsecond=0) if at else None
 
 
 def _columns(terms: KeyTerms) -> dict[str, Any]:
     return {**asdict(terms), "scopes": list(map(str, terms.scopes)), "model_names": list(terms.model_names)}
 
 
-def _audited(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
+def audited(field: str, value: Any) -> Any:
+    """A term of a key as the audit log tells it."""
+    if field == "expires_at":
+        return value.isoformat() if value else "never"
+    if field == "model_names":
+        return list(value) or "all models"
+    if field in {"max_concurrent", "tokens_per_minute"}:
+        return value or "no limit"
+    return value
 
 
 def revoke_api_key(key: ApiKey) -> None:

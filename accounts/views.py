@@ -90,7 +90,8 @@ def keys(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         name, days = form.cleaned_data["name"], form.cleaned_data["days"]
         key, text = services.create_api_key(user, name, terms=form.terms(), days=days)
-        made = {"ends": key.expires_at.isoformat() if key.expires_at else None, **asdict(key.terms)}
+        terms = {"expires_at": key.expires_at, **asdict(key.terms)}
+        made = {field: services.audited(field, value) for field, value in terms.items()}
         audit(user, "api_key.created", key, made, client_address(request))
         services.show_once(request, NEW_KEY, text)
         return redirect("accounts:keys")

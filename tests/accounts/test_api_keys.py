@@ -54,14 +54,15 @@ def test_a_key_that_may_do_nothing_is_not_made(viewer_client: Client) -> None:
 
 def test_a_change_is_saved_and_logged_before_and_after(viewer: User, viewer_client: Client) -> None:
     key, _ = services.create_api_key(viewer, "notebook", days=30)
-    end = (timezone.now() + timedelta(days=3)).replace(microsecond=0)
-    sent = {**FORM, "expires_at": end.strftime("%Y-%m-%dT%H:%M:%S")}
+    end = (timezone.now() + timedelta(days=3)).replace(second=0, microsecond=0)
+    sent = {**FORM, "expires_at": end.strftime("%Y-%m-%dT%H:%M")}
     assert viewer_client.post(page_of(key), sent).headers["Location"] == page_of(key)
     key.refresh_from_db()
     assert key.terms == KeyTerms(("generate", "tokenize"), ("tiny", "other"), 2, 5000)
     assert key.expires_at == end
     detail = AuditEntry.objects.get(action="api_key.changed").detail
-    assert detail["before"]["tokens_per_minute"] == 0
+    assert detail["before"]["tokens_per_minute"] == "no limit"
+    assert detail["before"]["model_names"] == "all models"
     assert detail["after"]["tokens_per_minute"] == 5000
     assert "name" not in detail["after"]
 
@@ -70,9 +71,24 @@ def test_saving_without_a_change_is_no_entry_in_the_log(viewer: User, viewer_cli
     key, _ = services.create_api_key(viewer, "notebook", days=30)
     shown = viewer_client.get(page_of(key)).context["form"]
     sent = {name: shown[name].value() for name in shown.fields}
-    sent["expires_at"] = sent["expires_at"].strftime("%Y-%m-%dT%H:%M:%S")
+    sent["expires_at"] = sent["expires_at"].strftime("%Y-%m-%dT%H:%M")
     viewer_client.post(page_of(key), sent)
     assert not AuditEntry.objects.filter(action="api_key.changed").exists()
+
+
+def test_the_end_of_a_key_is_shown_without_seconds_so_that_any_minute_is_accepted(
+    viewer: User, viewer_client: Client
+) -> None:
+    key, _ = services.create_api_key(viewer, "notebook", days=30)
+    ApiKey.objects.update(expires_at=timezone.now() + timedelta(days=3))
+    key.refresh_from_db()
+    assert key.expires_at is not None
+    assert f'value="{key.expires_at:%Y-%m-%dT%H:%M}"' in viewer_client.get(page_of(key)).text
+
+
+def test_a_new_key_reads_no_figures_unless_that_is_ticked(viewer_client: Client) -> None:
+    form = viewer_client.get(reverse("accounts:keys")).context["form"]
+    assert form["scopes"].value() == ["generate", "embed", "tokenize"]
 
 
 def test_the_page_shows_what_the_key_used(viewer: User, viewer_client: Client) -> None:
