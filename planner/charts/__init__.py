@@ -22,9 +22,11 @@ from planner.charts.figures import (
     waiting_table,
 )
 from planner.charts.stages import stage_rows
+from planner.charts.words import SEARCH
 from planner.charts.worth import worth_row
 
 __all__ = [
+    "SEARCH",
     "baseline_curves",
     "baseline_waits",
     "beside_simulation",

@@ -76,7 +76,8 @@ def beside_simulation(tiles: list[Json], waits: Sequence[float]) -> list[Json]:
 
 
 def waits_hint(predicted: Json) -> str:
-    return f"19 of 20 below {seconds_text(predicted['p95_wait_seconds'])}"
+    nearly_all, longest = (seconds_text(predicted[name]) for name in ("p95_wait_seconds", "max_wait_seconds"))
+    return f"20 of 20 within {longest}" if nearly_all == longest else f"19 of 20 within {nearly_all}"
 
 
 def proof(plan: Json, origin: Origin = Origin.SEARCHED) -> Json:

@@ -9,7 +9,8 @@ from inventory.core.quantities import bytes_text, rate_text, seconds_text
 from planner.charts.hops import hop_rows
 
 ROLE_LABELS = {"prefill": "Prefill", "decode": "Decode", "mixed": "Mixed"}
-POOL_LABELS = {"gpu": "GPU", "unified": "unified", "cpu": "CPU"}
+ONE_MEMORY = "in memory"  # of a chip that shares it, or of a file that leaves open what it is
+POOL_LABELS = {"gpu": "GPU", "unified": ONE_MEMORY, "cpu": "CPU"}
 TIGHT_FRACTION = 0.93
 
 Json = dict[str, Any]
@@ -118,7 +119,7 @@ def _main_pools(cluster: Json | None) -> dict[str, str]:
 
 
 def _pool(pool: str) -> Json:
-    return {"pool_label": POOL_LABELS.get(pool, "in memory"), "pool_class": "cpu" if pool == "cpu" else "gpu"}
+    return {"pool_label": POOL_LABELS.get(pool, ONE_MEMORY), "pool_class": "cpu" if pool == "cpu" else "gpu"}
 
 
 def _stage_row(stage: Json, first_block: int, slowest_seconds: float, bottleneck: Json) -> Json:

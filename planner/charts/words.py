@@ -34,6 +34,31 @@ WAIT = (
     "Wait",
     "Time in queues before and between the phases. Reading the prompt and writing the answer do not count as waiting.",
 )
+EACH_GETS = (
+    "Each request gets",
+    "Tokens per second of one answer under way. A mixed replica keeps to it only while it reads no prompt.",
+)
+ALL_GET = (
+    "All requests get",
+    "Tokens per second of all answers together, at most: what the replicas write when every slot is busy.",
+)
+SEARCH = [
+    (
+        "Generation",
+        "One round of the search: plans that did well are combined and changed, the best are kept.",
+    ),
+    (
+        "Different replicas evaluated",
+        "Groups of devices with a role and slots whose speed was worked out; plans are put together from them.",
+    ),
+    ("Best so far", "The longest wait, by the formula, of the best plan that any generation has found."),
+    ("Mean of the generation", "The same over all plans of a generation that keep the limits."),
+    (
+        "Bound, and how far from the best possible",
+        "Proven: no plan waits less than the bound. The best plan is at most this far from it.",
+    ),
+    ("Seed", "Where the chance in the search starts: the same inputs and seed give the same plan."),
+]
 FREE_HANDOVER = (
     "Hand-over",
     "Taken as free by this plan's inputs, as in the paper: real waits are longer by the time that caches travel.",
@@ -46,7 +71,7 @@ def meanings(plan: Json, cluster: Json) -> list[tuple[str, str]]:
     found = [meaning for role, meaning in ROLES.items() if role in roles]
     if plan["mode"] == "disaggregated":
         found.append(handover(plan, cluster))
-    return [*found, STAGE, MASTER, SLOTS, WAIT]
+    return [*found, STAGE, MASTER, SLOTS, WAIT, EACH_GETS, ALL_GET, *SEARCH]
 
 
 def handover(plan: Json, cluster: Json) -> tuple[str, str]:

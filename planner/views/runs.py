@@ -54,6 +54,7 @@ def searching(run: PlanRun) -> dict[str, Any]:
     points = services.points_of(run)
     return {
         "run": run,
+        "meanings": charts.SEARCH,
         "socket": f"/ws/plans/{run.pk}/",
         "last": points[-1] if points else None,
         "best": events.best_text(points[-1] if points else None),
@@ -113,6 +114,7 @@ def finished(run: PlanRun) -> dict[str, Any]:
             for name, reason in services.idle_reasons(run.cluster, run.plan).items()
         ],
         "margins": services.margin_sentences(run.cluster, run.plan),
+        "worth_plans": 2 * len(run.cluster["devices"]),
         "has_worth": 1 < len(run.cluster["devices"]) <= services.WORTH_DEVICES,
         "convergence": charts.convergence(points, charts.baseline_waits(run.plan)) if points else None,
         "convergence_table": charts.convergence_table(points),

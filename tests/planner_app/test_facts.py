@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.charts import baseline_curves, comparison_rows, wait_curve, waiting, waiting_table, worth_row
-from planner.charts.facts import baseline_note, refusal_facts, tile, verdict
+from planner.charts.facts import baseline_note, refusal_facts, tile, verdict, waits_hint
 from planner.core.counted import counted
 
 
@@ -60,10 +60,16 @@ def test_two_plans_have_a_verdict() -> None:
 
 
 def test_waiting_curves_of_other_planners_stand_beside_the_plan_in_chart_and_table() -> None:
-    found = {"feasible": True, "holds_floor": True}
+    found = {"feasible": True, "holds_floor": True, "max_wait_seconds": 20.04}
     baselines = {
         "a": {"label": "Slow", **found, "wait_curve_seconds": [0.0, 10.0, 20.0]},
-        "b": {"label": "Greedy", **found, "holds_floor": False, "wait_curve_seconds": [0.0, 1.0, 2.0]},
+        "b": {
+            "label": "Greedy",
+            **found,
+            "holds_floor": False,
+            "max_wait_seconds": 2.0,
+            "wait_curve_seconds": [0.0, 1.0, 2.0],
+        },
         "c": {"label": "Of an earlier version", **found},
         "d": {"label": "None", "feasible": False},
     }
@@ -72,6 +78,7 @@ def test_waiting_curves_of_other_planners_stand_beside_the_plan_in_chart_and_tab
     assert list(curves) == ["This plan", "Slow", "Greedy (breaks the floor)"]
     assert len(own) == 101 and own[-1] == 999.0
     lines = waiting(curves)["data"]
+    assert curves["Slow"][-1] == 20.04
     assert lines[1]["x"] == [0.0, 50.0, 100.0]
     assert len({line["line"]["dash"] for line in lines}) == 3
     table = waiting_table(curves)
@@ -107,3 +114,15 @@ OWN = {
 )
 def test_a_device_that_is_left_out_costs_more_than_waits(changes: dict[str, Any], said: str) -> None:
     assert worth_row("Dev.1", OWN | changes, "", None, OWN)["loss"].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("p95", "longest", "said"),
+    [
+        (0.0, 0.0, "20 of 20 within 0 s"),
+        (15.84, 15.84, "20 of 20 within 15.8 s"),
+        (3.0, 9.0, "19 of 20 within 3 s"),
+    ],
+)
+def test_waits_of_nearly_all_requests_are_said_once(p95: float, longest: float, said: str) -> None:
+    assert waits_hint({"p95_wait_seconds": p95, "max_wait_seconds": longest}) == said

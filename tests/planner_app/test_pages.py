@@ -144,6 +144,8 @@ def test_the_page_of_a_plan_explains_its_words(
     text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
     assert "What these words mean" in text
     assert "Only reads prompts." in text
+    for term in ("Each request gets", "All requests get", "Generation", "Seed"):
+        assert f"<dt>{term}</dt>" in text
     assert "Taken as free by this plan" in text
     assert "taken as free, as in the paper" in text
     assert "Mixed replica<" not in text

@@ -85,7 +85,8 @@ def test_a_device_with_one_memory_does_not_say_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "label", "colour"), [("gpu", "GPU", "gpu"), ("unified", "unified", "gpu"), ("cpu", "CPU", "cpu")]
+    ("pool", "label", "colour"),
+    [("gpu", "GPU", "gpu"), ("unified", "in memory", "gpu"), ("cpu", "CPU", "cpu")],
 )
 def test_the_main_pool_is_called_what_it_is(pool: str, label: str, colour: str) -> None:
     devices = [CLUSTER["devices"][0], {**CLUSTER["devices"][1], "main_pool": pool}]
