@@ -86,6 +86,10 @@ class Job(models.Model):
         """The last lines of the log, oldest first."""
         return list(self.lines.order_by("-seq")[:SHOWN_LINES])[::-1]
 
+    def shows_remaining(self) -> bool:
+        """Less than a second is over before one has read it."""
+        return self.is_active and (self.remaining_seconds or 0.0) >= 1.0
+
     def seconds(self) -> float | None:
         """How long it has run, or ran."""
         if self.started_at is None:

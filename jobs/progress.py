@@ -18,6 +18,7 @@ from jobs.models import Job, JobLine, JobStep, State
 FLUSH_SECONDS = 0.25
 HEARTBEAT_SECONDS = 1.0
 NEARLY_ALL = 1 - 1e-9
+LEAST_LEFT_SECONDS = 1.0  # less is over before one has read it
 LAST_TRIES, LAST_TRY_SECONDS = 30, 1.0
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class Progress:
 
     def _run_down(self) -> None:
         left = None if self._due is None else self._due - time.monotonic()
-        self.job.remaining_seconds = left if left is not None and left > 0 else None
+        self.job.remaining_seconds = left if left is not None and left >= LEAST_LEFT_SECONDS else None
 
     def log(self, text: str) -> None:
         with self._lock:

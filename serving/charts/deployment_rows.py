@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import median
 from typing import Any
@@ -37,6 +37,7 @@ class ReplicaRow:
     waiting: int | None
     percent: int
     figures: list[Figure]
+    last_fault: str = ""
 
     @property
     def ready_since(self) -> datetime | None:
@@ -51,7 +52,8 @@ class ReplicaRow:
             return ""
         if self.replica.state == Replica.States.FAILED and backoff.is_over(count):
             return f"Started again {counted(count, 'time')} in vain and no more: restart it when the cause is gone"
-        return f"Restarted {counted(count, 'time')}"
+        why = f", the last time because {self.last_fault}" if self.last_fault else ""
+        return f"Restarted by itself {counted(count, 'time')}{why}"
 
     @property
     def busy_text(self) -> str:
@@ -85,10 +87,23 @@ def diagram_rows(deployment: Deployment, replicas: Sequence[Replica]) -> list[di
 
 
 def replica_rows(
-    replicas: Sequence[Replica], latest: TrafficSample | None, requests: Sequence[RequestSample]
+    replicas: Sequence[Replica],
+    latest: TrafficSample | None,
+    requests: Sequence[RequestSample],
+    ended: Sequence[ManagedProcess],
 ) -> list[ReplicaRow]:
+    """`ended`: processes that ended by themselves, the latest first."""
     loads = {load["replica"]: load for load in latest.replicas} if latest else {}
-    return [replica_row(replica, loads.get(replica.pk), requests) for replica in replicas]
+    faults = {process.replica_id: fault_of(process) for process in reversed(ended)}
+    return [
+        replace(replica_row(replica, loads.get(replica.pk), requests), last_fault=faults.get(replica.pk, ""))
+        for replica in replicas
+    ]
+
+
+def fault_of(process: ManagedProcess) -> str:
+    cause = process.exit_reason.partition("\n\n")[0].rstrip(".")
+    return f"{process.get_kind_display()} on {process.device} ended: {cause}"
 
 
 def replica_row(

@@ -20,6 +20,7 @@ from serving.models import Deployment, ManagedProcess, Replica
 from serving.runner.operate import TASK
 
 WANTED = Deployment.Wanted.RUNNING
+SHOWN_ENDS = 20
 
 
 class CannotDeploy(Exception):
@@ -235,3 +236,11 @@ def current_processes(deployment: Deployment) -> list[ManagedProcess]:
     rows = ManagedProcess.objects.filter(replica__deployment=deployment).select_related("device", "replica")
     newest = {(row.replica_id, row.device_id): row for row in rows.order_by("pk")}
     return sorted(newest.values(), key=lambda row: (row.replica.index, row.kind, row.pk))
+
+
+def earlier_ends(deployment: Deployment) -> list[ManagedProcess]:
+    """Processes that ended by themselves and were replaced since, the latest first; their last lines are kept."""
+    current = {process.pk for process in current_processes(deployment)}
+    rows = ManagedProcess.objects.filter(replica__deployment=deployment, state=ManagedProcess.States.EXITED)
+    ended = rows.exclude(exit_reason="").select_related("device", "replica__deployment").order_by("-ended_at")
+    return [row for row in ended[:SHOWN_ENDS] if row.pk not in current]

@@ -81,12 +81,14 @@ def live_context(deployment: Deployment) -> dict[str, Any]:
     for replica in replicas:
         replica.deployment = deployment
     requests = traffic.recent_requests(deployment)
+    ended = deployments.earlier_ends(deployment)
     return {
         "deployment": deployment,
         "tone": tones.DEPLOYMENT[Deployment.States(deployment.state)],
         "rows": deployment_rows.diagram_rows(deployment, replicas),
-        "replicas": deployment_rows.replica_rows(replicas, traffic.latest_sample(), requests),
+        "replicas": deployment_rows.replica_rows(replicas, traffic.latest_sample(), requests, ended),
         "processes": deployment_rows.process_rows(deployment, deployments.current_processes(deployment)),
+        "earlier": deployment_rows.process_rows(deployment, ended),
         "answers": any(replica.state == Replica.States.READY for replica in replicas),
         "brought_back": deployments.brought_back(deployment),
         "is_changing": jobs.active_for(deployment.subject) is not None,

@@ -26,7 +26,7 @@ function showJob(panel, job) {
   else bar.removeAttribute("aria-valuenow");
   if (part("percent")) part("percent").textContent = known ? `${percent} %` : "";
   if (part("remaining")) {
-    part("remaining").textContent = job.remaining_seconds == null || FINISHED.has(job.state) ? "" : `about ${duration(job.remaining_seconds)} left`;
+    part("remaining").textContent = !(job.remaining_seconds >= 1) || FINISHED.has(job.state) ? "" : `about ${duration(job.remaining_seconds)} left`;
   }
   if (part("error")) {
     part("error").hidden = !job.error;

@@ -324,3 +324,20 @@ def test_deployment_that_failed_is_not_offered_to_programs(
     deployment.wanted, deployment.state = Deployment.Wanted.STOPPED, Deployment.States.FAILED
     deployment.save()
     assert "Ask it from a program" not in admin_client.get(f"/deployments/{deployment.pk}/").text
+
+
+def test_a_process_that_ended_by_itself_stays_readable_after_the_restart(
+    admin_client: Client, deployment: Deployment
+) -> None:
+    replica = deployment.replicas.get(role="decode")
+    Replica.objects.filter(pk=replica.pk).update(restarts=1)
+    box = Device.objects.create(name="box-2", connection="local", state="online")
+    common = {"replica": replica, "device": box, "kind": "worker"}
+    ended = ManagedProcess.objects.create(
+        **common, marker="a", state="exited", exit_reason="it broke.\n\nlast words", ended_at=timezone.now()
+    )
+    ManagedProcess.objects.create(**common, marker="b", state="ready")
+    text = admin_client.get(f"/deployments/{deployment.pk}/live/").text
+    assert "Restarted by itself 1 time, the last time because RPC worker on box-2 ended: it broke" in text
+    assert f"/processes/{ended.pk}/log/" in text
+    assert "last words" in admin_client.get(f"/processes/{ended.pk}/log/").text
