@@ -11,13 +11,16 @@ from serving.gateway.answer import Answer, StreamedAnswer, WholeAnswer
 from serving.gateway.generation import Call, Run
 from serving.gateway.timeline import Timeline
 
+HEAD_FIELDS = ("id", "object", "created", "system_fingerprint")
+
 
 class StreamedChoice(StreamedAnswer):
     """One choice among others of a stream; the figures and the end come once, after all of them."""
 
-    def __init__(self, call: Call, index: int) -> None:
+    def __init__(self, call: Call, index: int, head: dict[str, Any]) -> None:
         super().__init__(call.client, call.timeline, call.request, shows_timing=False)
         self.index = index
+        self.head = head  # id, time and kind of the whole stream, as its first event has them
 
     async def finish(self) -> None:
         return
@@ -27,6 +30,9 @@ class StreamedChoice(StreamedAnswer):
 
     def _numbered(self, event: bytes) -> bytes:
         value = sse.payload(event)
+        if not self.head:
+            self.head.update({name: value[name] for name in HEAD_FIELDS if name in value})
+        value.update(self.head)
         for choice in value["choices"]:
             choice["index"] = self.index
         return sse.event(value)
@@ -52,8 +58,9 @@ async def run_choices(call: Call) -> None:
     calls = [
         replace(call, timeline=timeline_of(call.timeline, index)) for index in range(call.request.choices)
     ]
+    head: dict[str, Any] = {}
     answers = [
-        StreamedChoice(one, index) if call.request.streams else WholeChoice(one)
+        StreamedChoice(one, index, head) if call.request.streams else WholeChoice(one)
         for index, one in enumerate(calls)
     ]
     try:
@@ -68,7 +75,7 @@ async def run_choices(call: Call) -> None:
         choices = [{**result["choices"][0], "index": index} for index, result in enumerate(results)]
         await call.client.json(200, {**results[0], "choices": choices, "usage": usage})
         return
-    figures = {"object": "chat.completion.chunk", "model": call.request.model, "choices": [], "usage": usage}
+    figures = {**head, "model": call.request.model, "choices": [], "usage": usage}
     await call.client.end((sse.event(figures) if call.request.wants_usage else b"") + sse.DONE)
 
 
@@ -91,4 +98,9 @@ def timeline_of(whole: Timeline, index: int) -> Timeline:
 def usage_of(timelines: list[Timeline]) -> dict[str, Any]:
     prompt = timelines[0].prompt_tokens or 0
     completion = sum(timeline.output_tokens or 0 for timeline in timelines)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": timelines[0].cached_tokens or 0},
+    }

@@ -102,7 +102,8 @@ class Stub:
     def _chunks(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         prompt = sum(len(str(message["content"]).split()) for message in body["messages"])
         cached = 0 if self.forgets_restored else self.restored.pop(body["id_slot"], 0)
-        head = {"id": "chatcmpl-1", "created": 1, "model": self.alias, "object": "chat.completion.chunk"}
+        name = f"chatcmpl-{len(self.bodies)}"
+        head = {"id": name, "created": 1, "model": self.alias, "object": "chat.completion.chunk"}
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None}]
         deltas += self.deltas or [{"content": word} for word in self.words]
         chunks = [
