@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 MAX_DEPTH = 32
@@ -27,19 +28,34 @@ def parse(raw: bytes) -> dict[str, Any]:
             _check_depth(value)
         if b"\\ud" in raw or b"\\uD" in raw:
             json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair has no UTF-8
-    except UnicodeError:
+    except UnicodeDecodeError:
         raise BadRequest("the body is not valid UTF-8") from None
+    except UnicodeEncodeError:
+        raise BadRequest("the body holds a lone surrogate: one half of a \\ud800-\\udfff pair") from None
     except RecursionError:
         raise BadRequest(f"the body is nested deeper than {MAX_DEPTH} levels") from None
     except json.JSONDecodeError as error:
         raise BadRequest(f"the body is not valid JSON: {error.msg} at character {error.pos}") from None
+    except NotANumber as error:
+        position = position_of(str(error), text)
+        raise BadRequest(f"the body is not valid JSON: {error} at character {position}") from None
     if not isinstance(value, dict):
         raise BadRequest("the body is not a JSON object")
     return value
 
 
+class NotANumber(Exception):
+    """Python's parser reads a word as a number that JSON does not have; the word is the message."""
+
+
 def _no_constant(name: str) -> float:
-    raise json.JSONDecodeError(f"{name} is not JSON", name, 0)
+    raise NotANumber(name)
+
+
+def position_of(word: str, text: str) -> int:
+    """Where a word first stands outside of the strings of a JSON text; the parser does not tell."""
+    found = re.finditer(r'"(?:\\.|[^"\\])*"|-?Infinity|NaN', text)
+    return next(match.start() for match in found if match.group() == word)
 
 
 def _whole(digits: str) -> int:

@@ -75,3 +75,17 @@ def test_messages_of_anthropic_name_their_own_fields(given: dict[str, Any]) -> N
     with pytest.raises(BadRequest) as refusal:
         messages_request({"model": "m", "messages": ASK, "max_tokens": 8, **given}, 100)
     assert (refusal.value.param, str(refusal.value).partition(" ")[0]) == (field, field)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (rb'{"a": "\ud800"}', "lone surrogate"),
+        (b'{"a": "NaN", "b": NaN}', "NaN at character 18"),
+        (b'{"a": "\\"Infinity", "b": -Infinity}', "-Infinity at character 25"),
+        (b'{"a": "\xff"}', "not valid UTF-8"),
+    ],
+)
+def test_what_is_no_json_is_said_with_its_kind_and_place(body: bytes, said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        parse(body)
