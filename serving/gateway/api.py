@@ -206,7 +206,8 @@ async def run(
     replica = chosen_replica(client, caller)
     caller.check_model(request.model)
     route = await route_to(gateway, request.model) if replica is None else gateway.routes.of_replica(replica)
-    timeline.deployment, timeline.is_stream = route.deployment, request.streams
+    timeline.deployment, timeline.model = route.deployment, route.name
+    timeline.is_stream = request.streams
     if route.makes_embeddings:
         text = f"{request.model} makes embeddings and no text; ask for them at /v1/embeddings"
         raise ApiError(400, "not_supported", text, param="model")

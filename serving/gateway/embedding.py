@@ -117,6 +117,7 @@ class Embedding:
             if isinstance(error, upstream.UpstreamError):
                 self._blame(ticket, lease, error)
             raise
+        self.timeline.cached_tokens = 0
         self.timeline.prompt_tokens = (self.timeline.prompt_tokens or 0) + answer["usage"]["prompt_tokens"]
         self.route.dispatcher.release(lease)
         self.route.balancer.succeeded(lease.replica, self.gateway.clock())
@@ -148,7 +149,7 @@ async def embed(gateway: Gateway, client: Client, caller: Caller, timeline: Time
         raise bad_request(error) from error
     caller.check_model(request.model)
     route = gateway.routes.find(request.model)
-    timeline.deployment = route.deployment
+    timeline.deployment, timeline.model = route.deployment, route.name
     if not route.makes_embeddings:
         raise ApiError(
             400,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from django.utils import timezone
+
 from accounts.core.key_terms import Scope
 from serving.core.balancer import KeyBusy
 from serving.core.crowd import Crowd
@@ -13,6 +15,7 @@ from serving.gateway.errors import ApiError
 from serving.gateway.gateway import Gateway
 from serving.gateway.http import Client
 from serving.gateway.keys import Caller
+from serving.gateway.timeline import Outcomes, Timeline
 
 RETRY_SECONDS = 1.0
 STAND_BY_SECONDS = 2.0
@@ -20,16 +23,34 @@ REFUSED = (403, 429)
 
 
 def caller_of(gateway: Gateway, client: Client, scope: Scope | None = None) -> Caller:
-    """Who calls, or a 401; a 403 when the key is not for what is asked."""
+    """Who calls, or a 401; a 403 when the key is not for what is asked. Both are written down."""
+    key_id: int | None = None
+    try:
+        caller = known_caller(gateway, client, scope)
+        key_id = caller.key_id
+        if scope is not None:
+            with refusals_counted(gateway, caller):
+                caller.check_scope(scope)
+    except ApiError as error:
+        if error.status in (401, 403):
+            note_refusal(gateway, client, key_id, error)
+        raise
+    return caller
+
+
+def known_caller(gateway: Gateway, client: Client, scope: Scope | None) -> Caller:
     if client.has_query_key:
         raise ApiError(401, "key_in_url", "a key in the address ends up in logs; send it as a header")
     caller = gateway.keys.caller(client.authorization())
     if scope != Scope.METRICS and (refusal := gateway.refusal()):
         raise ApiError(503, "standing_by", refusal, retry_after_seconds=STAND_BY_SECONDS)
-    if scope is not None:
-        with refusals_counted(gateway, caller):
-            caller.check_scope(scope)
     return caller
+
+
+def note_refusal(gateway: Gateway, client: Client, key_id: int | None, error: ApiError) -> None:
+    timeline = Timeline(client.request_id, timezone.now(), gateway.clock(), key_id=key_id)
+    timeline.fail(Outcomes.REFUSED, error.status, str(error))
+    gateway.ended(timeline)
 
 
 @contextmanager

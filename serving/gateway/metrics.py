@@ -8,6 +8,7 @@ from serving.gateway.routes import Routes
 from serving.gateway.timeline import Timeline
 
 PHASES = ("queue", "prefill", "handover", "first_token", "total")
+REPLICA_LABELS = ["model", "deployment", "replica", "replica_name"]
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
@@ -16,24 +17,24 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = self._counter("e2llm_requests", "Requests by how they ended", ["outcome", "status"])
-        self.handovers = self._counter("e2llm_handovers", "Hand-overs by result", ["result"])
+        self.requests = self._counter(
+            "e2llm_requests", "Requests by how they ended", ["model", "outcome", "status"]
+        )
+        self.handovers = self._counter("e2llm_handovers", "Hand-overs by result", ["model", "result"])
         self.handover_bytes = self._counter("e2llm_handover_bytes", "Bytes of slot files handed over", [])
-        self.prompt_tokens = self._counter("e2llm_prompt_tokens", "Prompt tokens", ["from_cache"])
-        self.output_tokens = self._counter("e2llm_output_tokens", "Generated tokens", [])
+        self.prompt_tokens = self._counter("e2llm_prompt_tokens", "Prompt tokens", ["model", "from_cache"])
+        self.output_tokens = self._counter("e2llm_output_tokens", "Generated tokens", ["model"])
         self.phases = Histogram(
             "e2llm_phase_seconds", "Seconds of each phase", ["phase"], buckets=SECONDS, registry=self.registry
         )
         # Looking up a label costs more than counting, so those of every request are looked up once.
-        self.cached_tokens = self.prompt_tokens.labels("yes")
-        self.computed_tokens = self.prompt_tokens.labels("no")
         self.seconds = {phase: self.phases.labels(phase) for phase in PHASES}
-        self.waiting = self._gauge("e2llm_waiting_requests", "Requests in the queue", ["deployment"])
-        self.running = self._gauge("e2llm_running_requests", "Slots in use", ["deployment", "replica"])
-        self.slots = self._gauge("e2llm_slots", "Slots", ["deployment", "replica"])
+        self.waiting = self._gauge("e2llm_waiting_requests", "Requests in the queue", ["model", "deployment"])
+        self.running = self._gauge("e2llm_running_requests", "Slots in use", REPLICA_LABELS)
+        self.slots = self._gauge("e2llm_slots", "Slots", REPLICA_LABELS)
 
     def observe(self, timeline: Timeline) -> None:
-        self.requests.labels(timeline.outcome, str(timeline.status)).inc()
+        self.requests.labels(timeline.model, timeline.outcome, str(timeline.status)).inc()
         phases = {
             "queue": timeline.queued_seconds,
             "prefill": timeline.prefill_seconds,
@@ -45,22 +46,26 @@ class Metrics:
             if seconds is not None:
                 self.seconds[phase].observe(seconds)
         if timeline.handover is not None:
-            self.handovers.labels(timeline.handover_outcome).inc()
+            self.handovers.labels(timeline.model, timeline.handover_outcome).inc()
             self.handover_bytes.inc(timeline.handover.saved_bytes)
         if timeline.prompt_tokens is not None and timeline.cached_tokens is not None:
-            self.cached_tokens.inc(timeline.cached_tokens)
-            self.computed_tokens.inc(timeline.prompt_tokens - timeline.cached_tokens)
-        self.output_tokens.inc(timeline.output_tokens or 0)
+            computed_tokens = timeline.prompt_tokens - timeline.cached_tokens
+            self.prompt_tokens.labels(timeline.model, "yes").inc(timeline.cached_tokens)
+            self.prompt_tokens.labels(timeline.model, "no").inc(computed_tokens)
+        if timeline.output_tokens is not None:
+            self.output_tokens.labels(timeline.model).inc(timeline.output_tokens)
 
     def text(self, routes: Routes) -> bytes:
         for gauge in (self.waiting, self.running, self.slots):
             gauge.clear()
         for route in routes.by_deployment.values():
-            name = str(route.deployment)
-            self.waiting.labels(name).set(len(route.balancer.waiting))
+            name, number = route.name, str(route.deployment)
+            self.waiting.labels(name, number).set(len(route.balancer.waiting))
             for backend in route.balancer.backends.values():
-                self.running.labels(name, str(backend.replica)).set(backend.running)
-                self.slots.labels(name, str(backend.replica)).set(backend.slots)
+                label = route.endpoints[backend.replica].label
+                labels = (name, number, str(backend.replica), label)
+                self.running.labels(*labels).set(backend.running)
+                self.slots.labels(*labels).set(backend.slots)
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:

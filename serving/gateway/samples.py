@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 ROWS_KEPT = 10_000  # while the database does not take them
 REQUESTS_PER_SECOND = 100  # timelines kept of one second; all of them are counted
+STRANGER = 401  # the status of a request without a key that is known
+STRANGERS_PER_SECOND = 10  # rows of such requests: whoever has no key must not fill the disk
 IDLE_SECONDS = 10.0
 
 
@@ -34,9 +36,12 @@ class Recorder:
         self._last_written: datetime | None = None
         self._was_busy = True
         self.skipped = 0
+        self._strangers = 0  # since the last writing
 
     def add(self, timeline: Timeline) -> None:
-        if len(self._ended) < REQUESTS_PER_SECOND:
+        self._strangers += timeline.status == STRANGER
+        is_flood = timeline.status == STRANGER and self._strangers > STRANGERS_PER_SECOND
+        if len(self._ended) < REQUESTS_PER_SECOND and not is_flood:
             self._ended.append(timeline)
         else:
             self.skipped += 1
@@ -74,7 +79,7 @@ class Recorder:
 
     async def flush(self) -> list[Timeline]:
         """Write what has been collected; the timelines that were, for the live pages."""
-        ended, self._ended = self._ended, []
+        ended, self._ended, self._strangers = self._ended, [], 0
         traffic, self._traffic = self._traffic, []
         try:
             await sync_to_async(write)(ended, traffic)

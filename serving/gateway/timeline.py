@@ -22,6 +22,7 @@ class Timeline:
     received: float
     deployment: int | None = None
     key_id: int | None = None
+    model: str = ""  # the name of one that is served; what a client made up names no time series
     is_stream: bool = False
     outcome: str = Outcomes.OK
     status: int = 200

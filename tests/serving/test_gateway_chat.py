@@ -11,6 +11,7 @@ import pytest
 
 from serving.core.handover import Step
 from serving.gateway.limits import Limits
+from serving.gateway.samples import STRANGERS_PER_SECOND, Recorder
 from tests.serving.gateway_server import MODEL, FolderMover, LostMover, Running, endpoint, running_gateway
 from tests.serving.stub_replica import Stub, running_stub
 
@@ -121,14 +122,17 @@ async def test_several_choices_come_whole_and_streamed(gateway: Running, stub: S
     assert [choice.index for choice in whole.choices] == [0, 1, 2]
     assert {choice.message.content for choice in whole.choices} == {"Hello there!"}
     assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (6, 9)
+    assert whole.usage.prompt_tokens_details.cached_tokens == 0
     options = {"stream": True, "stream_options": {"include_usage": True}}
-    texts, usages = ["", "", ""], []
+    texts, usages, heads = ["", "", ""], [], set()
     async for chunk in await create(model=MODEL, messages=ASK, n=3, **options):
         usages += [chunk.usage] if chunk.usage else []
+        heads.add((chunk.id, chunk.created, chunk.object))
         for choice in chunk.choices:
             texts[choice.index] += choice.delta.content or ""
     assert texts == ["Hello there!"] * 3
     assert [usage.completion_tokens for usage in usages] == [9]
+    assert len(heads) == 1 and next(iter(heads))[1:] == (1, "chat.completion.chunk")
     await gateway.settled()
 
 
@@ -251,8 +255,8 @@ async def test_what_was_handed_over_is_no_cache_hit_of_the_client(
         answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK)
         assert answer.usage.prompt_tokens_details.cached_tokens == gateway.last.cached_tokens == 0
         metrics = gateway.gateway.metrics.text(gateway.gateway.routes).decode()
-        assert 'e2llm_prompt_tokens_total{from_cache="yes"} 0.0' in metrics
-        assert 'e2llm_prompt_tokens_total{from_cache="no"} 6.0' in metrics
+        assert 'e2llm_prompt_tokens_total{from_cache="yes",model="tiny"} 0.0' in metrics
+        assert 'e2llm_prompt_tokens_total{from_cache="no",model="tiny"} 6.0' in metrics
 
 
 @pytest.mark.parametrize("hands_over", [True, False])
@@ -379,5 +383,21 @@ async def test_ready_and_metrics_tell_what_is_served(gateway: Running, stub: Stu
     assert (await http.get(f"{address}/readyz")).status_code == 200
     assert (await http.get(f"{address}/metrics")).status_code == 401
     text = (await http.get(f"{address}/metrics", headers={"Authorization": "Bearer k"})).text
-    assert 'e2llm_requests_total{outcome="ok",status="200"} 1.0' in text
-    assert "e2llm_output_tokens_total 3.0" in text
+    assert 'e2llm_requests_total{model="tiny",outcome="ok",status="200"} 1.0' in text
+    assert 'e2llm_output_tokens_total{model="tiny"} 3.0' in text
+    assert 'e2llm_slots{deployment="1",model="tiny",replica="1",replica_name="R1"} 2.0' in text
+    assert 'e2llm_requests_total{model="",outcome="refused",status="401"} 1.0' in text
+
+
+async def test_keys_that_are_refused_are_written_down_and_a_flood_of_them_is_not(
+    gateway: Running, stub: Stub
+) -> None:
+    gateway.serve(endpoint(1, stub.port))
+    with pytest.raises(openai.AuthenticationError):
+        await ask(gateway, extra_headers={"Authorization": "Bearer wrong"})
+    row = gateway.last.row()
+    assert (row.outcome, row.status, row.api_key_id, row.error) == ("refused", 401, None, "not known")
+    recorder = Recorder("g")
+    for _ in range(STRANGERS_PER_SECOND + 5):
+        recorder.add(gateway.last)
+    assert recorder.skipped == 5
