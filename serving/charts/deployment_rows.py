@@ -12,6 +12,7 @@ from inventory.core.quantities import bytes_text, percent_text, rate_text
 from planner.charts import stage_rows
 from planner.core.counted import counted
 from serving.charts import tones
+from serving.charts.against_plan import against_plan
 from serving.core import backoff
 from serving.models import Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
 
@@ -142,12 +143,7 @@ def compared(label: str, predicted: float, rates: Sequence[float | None], what: 
         words = f"the {what} of the last hour were too short to tell" if rates else "none in the last hour"
         return Figure(label, rate_text(predicted), ABSENT, words)
     measured = median(known)
-    ratio = measured / predicted - 1
-    words = (
-        "as predicted"
-        if abs(ratio) < 0.05
-        else f"{percent_text(abs(ratio))} {'above' if ratio > 0 else 'below'}"
-    )
+    words = against_plan(measured, predicted)
     return Figure(label, rate_text(predicted), rate_text(measured), words)
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from inventory.core.quantities import percent_text, rate_text, seconds_text, significant
 from serving.charts import tones, traffic
+from serving.charts.against_plan import against_plan
 from serving.charts.traffic import ABSENT, PHASES, Json, Range
 from serving.core.tally import Spread, Tally
 from serving.models import Replica
 
 COLOURS = ("var(--accent)", "var(--decode)")
-NEAR = 0.05
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Side:
     all: Tally
     prompts: Tally
     answers: Tally
+    up_seconds: float
 
     @property
     def label(self) -> str:
@@ -62,7 +63,7 @@ class Group:
     rows: list[Row]
 
 
-def groups(sides: Sequence[Side], span_seconds: float, every: int) -> list[Group]:
+def groups(sides: Sequence[Side], every: int) -> list[Group]:
     """Everything about the two, in the order in which one asks."""
 
     def row(label: str, cells: Sequence[str]) -> Row:
@@ -77,7 +78,10 @@ def groups(sides: Sequence[Side], span_seconds: float, every: int) -> list[Group
             "Prompt tokens/s",
             [speed_text(one.prompts.prompt_rate, one.predicted_prompt_rate()) for one in sides],
         ),
-        row("Tokens sent, over the range", [sent_text(one.answers, span_seconds, every) for one in sides]),
+        row(
+            "Tokens sent, and a second while it was up",
+            [sent_text(one.answers, one.up_seconds, every) for one in sides],
+        ),
     ]
     waiting = [
         row("Time to the first token", [first_token_text(one.all.first_token) for one in sides]),
@@ -104,18 +108,24 @@ def speed_text(measured: Spread, predicted: float | None) -> str:
         return f"{ABSENT}, {rate_text(predicted)} predicted" if predicted else ABSENT
     if not predicted:
         return rate_text(median)
-    ratio = median / predicted - 1
-    words = (
-        "as predicted"
-        if abs(ratio) < NEAR
-        else f"{percent_text(abs(ratio))} {'above' if ratio > 0 else 'below'}"
-    )
-    return f"{rate_text(median)} of {rate_text(predicted)}, {words}"
+    return f"measured {rate_text(median)}, planned {rate_text(predicted)}: {against_plan(median, predicted)}"
 
 
-def sent_text(tally: Tally, span_seconds: float, every: int) -> str:
+def sent_text(tally: Tally, up_seconds: float, every: int) -> str:
     tokens = tally.output_tokens * every
-    return f"{significant(tokens)}, {rate_text(tokens / span_seconds)}" if tokens else ABSENT
+    return f"{significant(tokens)}, {rate_text(tokens / up_seconds)}" if tokens and up_seconds else ABSENT
+
+
+def unlike_text(sides: Sequence[Side]) -> str:
+    """What two replicas of different roles cannot be compared in; empty for two of one role."""
+    roles = [side.replica.role for side in sides]
+    if len(set(roles)) == 1:
+        return ""
+    names = " and ".join(f"{side.label} ({side.replica.get_role_display().lower()})" for side in sides)
+    return (
+        f"{names} do different parts of a request. The time to the first token and its shares are of whole requests "
+        "that each had a part in, so they say nothing about which of the two is faster."
+    )
 
 
 def first_token_text(firsts: Spread) -> str:

@@ -67,19 +67,30 @@ def compared(pair: tuple[Replica, Replica], range_: Range) -> dict[str, Any]:
     """Rows and figures of the page."""
     now = timezone.now()
     requests = traffic.requests_of(range_, now)
-    sides = [side_of(replica, requests.groups, position) for position, replica in enumerate(pair)]
+    sides = [
+        side_of(replica, requests.groups, position, up_seconds(replica, range_, now))
+        for position, replica in enumerate(pair)
+    ]
     figures = replica_pair.figures(sides, range_, now)
     return {
         "sides": sides,
-        "groups": replica_pair.groups(sides, range_.span.total_seconds(), requests.every),
+        "groups": replica_pair.groups(sides, requests.every),
         "figures": figures,
+        "unlike": replica_pair.unlike_text(sides),
         "tables": replica_pair.tables(figures),
         "every": requests.every,
         "has_requests": any(side.all.requests for side in sides),
     }
 
 
-def side_of(replica: Replica, groups: Groups, position: int) -> Side:
+def up_seconds(replica: Replica, range_: Range, now: datetime) -> float:
+    """How much of the range lies between the replica's last start and the end of its deployment."""
+    began = max(now - range_.span, replica.ready_at or now - range_.span)
+    ended = min(now, replica.deployment.ended_at or now)
+    return max(0.0, (ended - began).total_seconds())
+
+
+def side_of(replica: Replica, groups: Groups, position: int, up_seconds: float) -> Side:
     def prompts(way: Way) -> bool:
         return (way[1] if way[0] is None else way[0]) == replica.pk
 
@@ -95,6 +106,7 @@ def side_of(replica: Replica, groups: Groups, position: int) -> Side:
         all=total(everything.values()),
         prompts=total(steps(groups, prompts).values()),
         answers=total(steps(groups, answers).values()),
+        up_seconds=up_seconds,
     )
 
 

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from pytest_django.live_server_helper import LiveServer
 
 from accounts.models import User
+from serving.charts.against_plan import against_plan
 from serving.models import Deployment, Replica, RequestSample
 from serving.services import roll_ups
 from tests.e2llm_web.test_accessibility import faults, open_page
@@ -69,8 +70,8 @@ def test_two_replicas_are_compared_by_speed_waiting_and_errors(
 ) -> None:
     rows = cells(admin_client, f"/traffic/replicas/?left={pair[0].pk}&right={pair[1].pk}&range=1h")
     assert rows["Tokens/s of one answer"] == [
-        "20 tokens/s of 20 tokens/s, as predicted",
-        "10 tokens/s of 20 tokens/s, 50 % below",
+        "measured 20 tokens/s, planned 20 tokens/s: as predicted",
+        "measured 10 tokens/s, planned 20 tokens/s: 50 % below",
     ]
     assert rows["In the queue"] == ["500 ms", "2 s"]
     assert rows["Hand-over"] == ["100 ms", "100 ms"]
@@ -85,8 +86,26 @@ def test_a_prefill_replica_is_compared_by_its_prompts(
 ) -> None:
     prefill = deployment.replicas.get(role="prefill")
     rows = cells(admin_client, f"/traffic/replicas/?left={prefill.pk}&right={pair[0].pk}&range=1h")
-    assert rows["Prompt tokens/s"] == ["200 tokens/s of 200 tokens/s, as predicted", "–"]
+    assert rows["Prompt tokens/s"] == ["measured 200 tokens/s, planned 200 tokens/s: as predicted", "–"]
     assert rows["Requests"] == ["20", "10"]
+    text = admin_client.get(f"/traffic/replicas/?left={prefill.pk}&right={pair[0].pk}&range=1h").text
+    assert "they say nothing about which of the two is faster" in text
+
+
+@pytest.mark.django_db
+def test_tokens_a_second_count_the_time_since_the_replica_was_started(
+    admin_client: Client, pair: tuple[Replica, Replica]
+) -> None:
+    Replica.objects.filter(pk=pair[0].pk).update(ready_at=timezone.now() - timedelta(seconds=420))
+    address = f"/traffic/replicas/?left={pair[0].pk}&right={pair[1].pk}&range=1h"
+    left, right = cells(admin_client, address)["Tokens sent, and a second while it was up"]
+    assert left == "210, 0.5 tokens/s"
+    assert right == "210, 0.0583 tokens/s"
+
+
+def test_a_speed_of_several_times_the_plan_is_told_as_a_factor() -> None:
+    assert against_plan(12_000.0, 3_900.0) == "3.1 times as fast"
+    assert against_plan(4_400.0, 4_000.0) == "10 % above"
 
 
 @pytest.mark.django_db
@@ -98,7 +117,7 @@ def test_a_week_of_two_replicas_reads_as_an_hour_does(
     roll_ups.roll_up()
     roll_ups.roll_up()
     week = cells(admin_client, address + "7d")
-    del hour["Tokens sent, over the range"], week["Tokens sent, over the range"]
+    del hour["Tokens sent, and a second while it was up"], week["Tokens sent, and a second while it was up"]
     assert week == hour
 
 
