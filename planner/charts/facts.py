@@ -9,7 +9,7 @@ from inventory.core.quantities import bytes_text, percent_text, rate_text, secon
 from planner.charts.stages import stage_rows
 from planner.charts.words import ESTIMATED, counts_handover, meanings
 from planner.core.counted import counted
-from planner.core.objective import SIMULATED_WAIT
+from planner.core.objective import QUANTITIES, SIMULATED_WAIT, WAIT
 from planner.models import Origin
 
 Json = dict[str, Any]
@@ -94,6 +94,8 @@ def proof(plan: Json, origin: Origin = Origin.SEARCHED) -> Json:
         }
     if origin == Origin.STOPPED:
         return {"tone": "warn", "title": STOPPED_EARLY, "text": f"{text} {tried}"}
+    if facts["optimal"] and facts.get("objective") == QUANTITIES[WAIT]:
+        text += " Among plans that are equal in this the simulation chose."
     tone = "ok" if facts["optimal"] else "calm" if facts["gap"] is None else "info"
     return {"tone": tone, "title": title, "text": f"{text} {tried}"}
 
@@ -102,7 +104,7 @@ def proof_words(facts: Json) -> tuple[str, str]:
     """Title and sentence; plans of an earlier version do not name the quantity or its value."""
     quantity = facts.get("objective") or "longest wait by the formula"
     by = "" if quantity == SIMULATED_WAIT else " by the formula"
-    here = "" if facts.get("value") is None else f" of {seconds_text(facts['value'])}"
+    here = "" if facts.get("value") is None else f" ({seconds_text(facts['value'])})"
     if facts["optimal"]:
         return f"Proven best{by}", f"No plan is below this one's {quantity}{here}."
     if facts["gap"] is None:

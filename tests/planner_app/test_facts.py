@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from planner.charts import baseline_curves, comparison_rows, wait_curve, waiting, waiting_table, worth_row
-from planner.charts.facts import baseline_note, refusal_facts, tile, verdict, waits_hint
+from planner.charts.facts import baseline_note, proof, refusal_facts, tile, verdict, waits_hint
 from planner.core.counted import counted
+from planner.models import Origin
 
 
 @pytest.mark.parametrize(
@@ -126,3 +127,23 @@ def test_a_device_that_is_left_out_costs_more_than_waits(changes: dict[str, Any]
 )
 def test_waits_of_nearly_all_requests_are_said_once(p95: float, longest: float, said: str) -> None:
     assert waits_hint({"p95_wait_seconds": p95, "max_wait_seconds": longest}) == said
+
+
+def test_a_proof_says_which_quantity_it_is_about_and_what_the_simulation_decided() -> None:
+    facts = {"method": "exact", "optimal": True, "gap": 0.0, "evaluations": 3, "value": 37.6}
+    formula = {"proof": facts | {"objective": "longest wait by the formula"}}
+    told = proof(formula)
+    assert told["title"] == "Proven best by the formula"
+    assert (
+        "longest wait by the formula (37.6 s). Among plans that are equal in this the simulation"
+        in told["text"]
+    )
+    assert "simulation" not in proof(formula, Origin.STOPPED)["text"]
+    simulated = proof({"proof": facts | {"objective": "longest wait in the simulation"}})
+    assert simulated["title"] == "Proven best"
+    apart = proof(
+        {"proof": facts | {"optimal": False, "gap": 2.0, "objective": "finishing time by the formula"}}
+    )
+    assert apart["text"].startswith(
+        "No plan is more than 2 s below this one's finishing time by the formula (37.6 s)."
+    )
