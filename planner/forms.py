@@ -22,6 +22,23 @@ RUNTIMES = [
 ]
 
 
+def limits(least: float, most: float, unit: str = "") -> dict[str, Any]:
+    """Bounds of a number field, told in our words; what a browser cannot read as a number arrives empty."""
+    low, high = (f"{value:,} {unit}".strip() for value in (least, most))
+    what = "whole number" if isinstance(least, int) else "number"
+    entered = f"Enter a {what} from {low} to {high}."
+    return {
+        "min_value": least,
+        "max_value": most,
+        "error_messages": {
+            "required": entered,
+            "invalid": entered,
+            "min_value": f"Use at least {low}.",
+            "max_value": f"Use at most {high}.",
+        },
+    }
+
+
 @dataclass(frozen=True)
 class Preset:
     """Mean token counts of a data set, from the paper's Table 1."""
@@ -51,43 +68,37 @@ class WorkloadForm(forms.Form):
     """Who asks how much, how often, and what they may expect."""
 
     input_tokens = forms.IntegerField(
-        min_value=1,
-        max_value=1_000_000,
+        **limits(1, 1_000_000),
         initial=576,
         label="Input tokens",
         help_text="Mean length of a prompt.",
     )
     output_tokens = forms.IntegerField(
-        min_value=1,
-        max_value=1_000_000,
+        **limits(1, 1_000_000),
         initial=588,
         label="Output tokens",
         help_text="Mean length of an answer.",
     )
     arrival_seconds = forms.FloatField(
-        min_value=0.001,
-        max_value=86_400,
+        **limits(0.001, 86_400, "s"),
         initial=1.0,
         label="Seconds between requests",
         help_text="Mean interval at which requests arrive.",
     )
     requests = forms.IntegerField(
-        min_value=1,
-        max_value=10_000,
+        **limits(1, 10_000),
         initial=100,
         label="Requests in a burst",
         help_text="The longest wait is predicted for this many.",
     )
     context_tokens = forms.IntegerField(
-        min_value=64,
-        max_value=10_000_000,
+        **limits(64, 10_000_000),
         initial=8192,
         label="Context of a slot",
         help_text="Tokens that one request may use, prompt and answer together.",
     )
     min_tokens_per_second = forms.FloatField(
-        min_value=0.01,
-        max_value=10_000,
+        **limits(0.01, 10_000, "tokens/s"),
         initial=7.0,
         label="Floor (tokens/s)",
         help_text="Tokens per second that the slowest request must still get.",
@@ -133,8 +144,7 @@ class PolicyForm(WorkloadForm):
     """The workload, and how a plan for it is looked for."""
 
     max_slots = forms.IntegerField(
-        min_value=1,
-        max_value=256,
+        **limits(1, 256),
         initial=32,
         label="Most slots in a replica",
         help_text="Requests that one replica may work on at once.",
@@ -148,8 +158,7 @@ class PolicyForm(WorkloadForm):
     )
     method = forms.ChoiceField(choices=PlanRun.Methods.choices, initial=PlanRun.Methods.AUTO, label="Method")
     seed = forms.IntegerField(
-        min_value=0,
-        max_value=2**31 - 1,
+        **limits(0, 2**31 - 1),
         initial=0,
         label="Seed",
         help_text="The same seed gives the same plan.",
@@ -234,16 +243,16 @@ class FileForm(forms.Form):
         required=False, label="Plan file", help_text="Format e2llm-plan/1. Without it a plan is searched for."
     )
     method = forms.ChoiceField(choices=PlanRun.Methods.choices, initial=PlanRun.Methods.AUTO, label="Method")
-    seed = forms.IntegerField(min_value=0, max_value=2**31 - 1, initial=0, label="Seed")
+    seed = forms.IntegerField(**limits(0, 2**31 - 1), initial=0, label="Seed")
 
 
 class WhatIfForm(forms.Form):
     """Changes to a finished plan's inputs."""
 
-    arrival_seconds = forms.FloatField(min_value=0.001, max_value=86_400, label="Seconds between requests")
-    input_tokens = forms.IntegerField(min_value=1, max_value=1_000_000, label="Input tokens")
-    output_tokens = forms.IntegerField(min_value=1, max_value=1_000_000, label="Output tokens")
-    min_tokens_per_second = forms.FloatField(min_value=0.01, max_value=10_000, label="Floor (tokens/s)")
+    arrival_seconds = forms.FloatField(**limits(0.001, 86_400, "s"), label="Seconds between requests")
+    input_tokens = forms.IntegerField(**limits(1, 1_000_000), label="Input tokens")
+    output_tokens = forms.IntegerField(**limits(1, 1_000_000), label="Output tokens")
+    min_tokens_per_second = forms.FloatField(**limits(0.01, 10_000, "tokens/s"), label="Floor (tokens/s)")
     model = forms.ChoiceField(required=False, label="Model")
     without = ChipsField(label="Leave out")
     added = ChipsField(label="Add a device of the lab")
@@ -269,6 +278,8 @@ class WhatIfForm(forms.Form):
         for name, value in (cluster["workload"] | cluster["policy"]).items():
             if name in self.fields:
                 self.fields[name].initial = value
+        for shown in (*self.numbers(), self["model"]):
+            shown.field.widget.attrs["aria-describedby"] = f"{shown.auto_id}_error"
 
     def numbers(self) -> list[forms.BoundField]:
         return [self[name] for name in (*WHAT_IF_WORKLOAD, *WHAT_IF_POLICY)]

@@ -54,7 +54,7 @@ def compare(request: HttpRequest) -> HttpResponse:
     context = {
         "sides": sides,
         "comparison": [*charts.comparison_rows(*sides), *charts.detail_rows(*sides)],
-        "differing": charts.differing_inputs(*sides, (runs[0].cluster, runs[1].cluster)),
+        "differing": charts.differing_inputs(sides[0], sides[1], (runs[0].cluster, runs[1].cluster)),
         "verdict": charts.verdict(*[run.plan["predicted"]["max_wait_seconds"] for run in runs if run.plan]),
         "waiting": charts.waiting(curves),
         "waiting_table": charts.waiting_table(curves),

@@ -7,9 +7,11 @@ const form = document.querySelector("#what-if-form");
 const result = document.querySelector("#what-if-result");
 let askedAt = 0;
 let isNewer = false;
+let isReset = false;
 let timer = 0;
 
 function ask() {
+  isReset = false;
   clearTimeout(timer);
   const left = askedAt ? askedAt + PATIENCE_MS - performance.now() : 0;
   isNewer = left > 0;
@@ -45,7 +47,19 @@ function drive(slider) {
   });
 }
 
+function markFaults() {
+  form.querySelectorAll(".what-if-error").forEach((place) => {
+    const field = document.getElementById(place.id.replace(/_error$/, ""));
+    if (!field?.matches("input, select")) return;
+    const isWrong = place.childElementCount > 0;
+    field.classList.toggle("is-invalid", isWrong);
+    if (isWrong) field.ariaInvalid = "true";
+    else field.removeAttribute("aria-invalid");
+  });
+}
+
 form?.querySelectorAll("[data-drives]").forEach(drive);
+document.body.addEventListener("htmx:oobAfterSwap", () => form && markFaults());
 form?.addEventListener("change", (event) => event.target.matches("[type='range']") || ask());
 form?.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.target.type !== "number") return;
@@ -53,11 +67,15 @@ form?.addEventListener("keydown", (event) => {
   ask();
 });
 form?.addEventListener("reset", () => {
+  isReset = true;
   clearTimeout(timer);
   form.dispatchEvent(new Event("htmx:abort"));
   result.replaceChildren();
+  form.querySelectorAll(".what-if-error").forEach((place) => place.replaceChildren());
+  markFaults();
   document.querySelector("#what-if-verdict").textContent = "Nothing is changed";
 });
+result?.addEventListener("htmx:beforeSwap", (event) => { event.detail.shouldSwap &&= !isReset; });
 form?.addEventListener("htmx:beforeRequest", () => { askedAt = performance.now(); result.ariaBusy = "true"; });
 form?.addEventListener("htmx:afterRequest", () => {
   askedAt = 0;

@@ -106,12 +106,21 @@ def test_a_plan_says_what_binds_and_what_if_changes_it(
     page.fill("#id_min_tokens_per_second", "9000")
     page.press("#id_min_tokens_per_second", "Tab")
     expect(page.locator("#what-if-result")).to_contain_text("No plan could hold these limits")
-    for text, told in (("0", "greater than or equal to 1"), ("", "This field is required")):
-        page.fill("#id_output_tokens", text)
-        page.press("#id_output_tokens", "Tab")
-        expect(page.locator("#what-if-result")).to_contain_text("Output tokens: ")
-        expect(page.locator("#what-if-result")).to_contain_text(told)
-        expect(page.locator("#what-if-result")).not_to_contain_text("No plan could hold these limits")
+    field = page.locator("#id_output_tokens")
+    for text, told in (("0", "Use at least 1."), ("", "Enter a whole number from 1 to 1,000,000.")):
+        field.fill(text)
+        field.press("Tab")
+        expect(page.locator("#id_output_tokens_error")).to_have_text(told)
+        expect(field).to_have_attribute("aria-invalid", "true")
+        expect(field).to_have_attribute("aria-describedby", "id_output_tokens_error")
+        expect(page.locator("#what-if-verdict")).to_contain_text(told)
+        expect(page.locator("#what-if-result > *")).to_have_count(0)
+    assert faults(page) == []
+    field.fill("500")
+    field.press("Tab")
+    expect(page.locator("#what-if-result")).to_contain_text("No plan could hold these limits")
+    expect(page.locator("#id_output_tokens_error")).to_be_empty()
+    expect(field).not_to_have_attribute("aria-invalid", "true")
     page.click("text=Back to those of this plan")
     expect(page.locator("#what-if-result")).to_be_empty()
     expect(page.locator("#what-if-verdict")).to_have_text("Nothing is changed")
@@ -273,3 +282,18 @@ def test_long_names_widen_no_plan_page(
                 expect(page.locator("#worth table")).to_be_visible()
             found[path, width] = page.evaluate("document.documentElement.scrollWidth")
     assert {where: wide for where, wide in found.items() if wide > where[1]} == {}
+
+
+def test_the_end_of_a_search_leads_to_its_result_before_that_has_loaded(
+    browser: Browser, web: str, operator: User, small_cluster: dict[str, Any]
+) -> None:
+    run = services.start_run(small_cluster, "auto", 1, operator)
+    page = logged_in(browser, web, operator).new_page()
+    page.goto(f"{web}/plans/{run.pk}/")
+    expect(page.locator("#best-plan")).to_contain_text("No plan yet")
+    page.route(f"{web}/plans/{run.pk}/", lambda route: route.fulfill(status=204))  # the page stays
+    worker = Thread(target=runner.execute, args=(run.job_id,))
+    worker.start()
+    worker.join()
+    expect(page.get_by_role("link", name="Open its result")).to_be_visible()
+    expect(page.get_by_text("No plan yet")).to_be_hidden()

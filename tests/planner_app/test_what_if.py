@@ -103,7 +103,7 @@ def test_what_if_that_cannot_be_planned_is_told_on_the_page(
     assert 'value="9000"' in answer.content.decode()
     answer = page.post(address, changes | {"output_tokens": 0})
     assert answer.status_code == 422
-    assert "Output tokens: Ensure this value is greater than or equal to 1." in answer.content.decode()
+    assert "Output tokens: Use at least 1." in answer.content.decode()
     assert PlanRun.objects.count() == 1
 
 
@@ -219,7 +219,7 @@ def test_what_if_of_a_plan_from_a_file_offers_one_more_of_each_kind(
 
 def test_devices_that_are_not_on_offer_are_refused(page: Client, planned: PlanRun) -> None:
     for changes in ({"added": ["999"]}, {"twins": ["Dev.9"]}, {"model": "77"}, {"without": ["x"]}):
-        assert "notice-danger" in asked(page, planned, **changes)
+        assert "field-error" in asked(page, planned, **changes)
 
 
 def test_a_question_that_was_overtaken_is_not_worked_out_to_its_end() -> None:
@@ -269,3 +269,23 @@ def test_the_inputs_of_a_plan_for_the_lab_are_changed_in_the_form_of_new_plans(
     assert f'href="{reverse("planner:new")}?' in page.get(address).content.decode()
     devices[0].delete()
     assert f'href="{reverse("planner:change", args=[planned.pk])}"' in page.get(address).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ({"arrival_seconds": "0"}, "Use at least 0.001 s."),
+        ({"arrival_seconds": "1e400"}, "Enter a number from 0.001 s to 86,400 s."),
+        ({"arrival_seconds": ""}, "Enter a number from 0.001 s to 86,400 s."),
+        ({"output_tokens": "1.5"}, "Enter a whole number from 1 to 1,000,000."),
+        ({"min_tokens_per_second": "99999"}, "Use at most 10,000 tokens/s."),
+    ],
+)
+def test_a_number_of_what_if_that_cannot_be_is_refused_beside_its_field(
+    page: Client, operator: User, small_cluster: dict[str, Any], typed: dict[str, Any], said: str
+) -> None:
+    run = services.start_run(small_cluster, "ga", 1, operator)
+    PlanRun.objects.filter(pk=run.pk).update(plan={})
+    (name,) = typed
+    _, beside = asked(page, run, **typed).split(f'id="id_{name}_error"')
+    assert said in beside.split("</div>")[0]
