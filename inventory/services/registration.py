@@ -9,6 +9,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from asgiref.sync import async_to_sync
 from django.db import IntegrityError, transaction
 
 from accounts.models import User
@@ -18,6 +19,9 @@ from inventory.remote import Connection, HostKey, RemoteError, connect, create_i
 
 USUAL_PORT = 22
 DEFAULT_IDENTITY = "e2llm"
+LOOK_UP_SECONDS = (
+    40.0  # for all of a look-up, the log-ins to jump hosts included: a person waits for the page
+)
 INSTALL_PROGRAM = r"""
 umask 077
 mkdir -p "$HOME/.ssh" && cd "$HOME/.ssh" || exit 1
@@ -54,7 +58,19 @@ def default_identity() -> SshIdentity:
 
 def look_up(host: str, port: int, through: Device | None = None) -> HostKey:
     """The key that a host shows now, to be compared and confirmed by a person."""
-    return asyncio.run(fetch_host_key(host, port, through))
+    return async_to_sync(_shown)(host, port, through)
+
+
+async def _shown(host: str, port: int, through: Device | None) -> HostKey:
+    try:
+        async with asyncio.timeout(LOOK_UP_SECONDS):
+            return await fetch_host_key(host, port, through)
+    except TimeoutError:
+        way = f" through {through.name}" if through else ""
+        raise RemoteError(
+            f"{host} port {port} showed no key{way} within {LOOK_UP_SECONDS:.0f} s. Is the machine on, "
+            "and is the address right?"
+        ) from None
 
 
 def print_command(key: HostKey, host: str, port: int) -> str:
@@ -70,14 +86,14 @@ def look_up_all(places: Sequence[tuple[str, int]]) -> list[HostKey | RemoteError
 
     async def one(host: str, port: int) -> HostKey | RemoteError:
         try:
-            return await fetch_host_key(host, port)
+            return await _shown(host, port, None)
         except RemoteError as error:
             return error
 
     async def all_of_them() -> list[HostKey | RemoteError]:
         return await asyncio.gather(*(one(host, port) for host, port in places))
 
-    return asyncio.run(all_of_them())
+    return async_to_sync(all_of_them)()
 
 
 def known_as(new: NewDevice) -> Device | None:
@@ -119,7 +135,7 @@ def register_device(
         model_roots=list(new.model_roots),
         reached_through=new.reached_through,
     )
-    asyncio.run(_prove(device, password))
+    async_to_sync(_prove)(device, password)
     try:
         with transaction.atomic():
             device.save()
