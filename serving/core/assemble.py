@@ -35,8 +35,9 @@ class Assembler:
         if choice.get("finish_reason"):
             whole["finish_reason"] = choice["finish_reason"]
         if choice.get("logprobs"):
-            whole["logprobs"] = whole["logprobs"] or {"content": []}
-            whole["logprobs"]["content"] += choice["logprobs"].get("content") or []
+            whole["logprobs"] = whole["logprobs"] or {}
+            for name, values in choice["logprobs"].items():
+                whole["logprobs"].setdefault(name, []).extend(values or [])
         if self._is_chat:
             add_delta(whole["message"], choice.get("delta") or {})
         else:

@@ -32,7 +32,8 @@ class Generation:
     """An answer that was asked for: where a replica makes it, and the body that it is sent.
 
     `opening` is how the conversation begins; follow-ups have the same one. `continues` is the text of the last
-    message when the answer shall go on from it.
+    last message when the answer shall go on from it. `alternatives` is how many likely tokens beside each are wanted
+    with the log probabilities; None without these.
     """
 
     model: str
@@ -45,6 +46,7 @@ class Generation:
     max_tokens: int | None
     token_bound: int
     continues: str = ""
+    alternatives: int | None = None
 
 
 def chat_request(value: dict[str, Any], size: int) -> Generation:
@@ -52,10 +54,14 @@ def chat_request(value: dict[str, Any], size: int) -> Generation:
     model = _text(value, "model", "model", required=True)
     messages = _messages(value.get("messages"))
     tools = TOKENS_PER_TOOLS if value.get("tools") else 0
+    fields = allowed(value, CHAT_FIELDS)
+    alternatives = fields.get("top_logprobs", 0) if fields.get("logprobs") else None
+    if alternatives is not None:
+        fields["top_logprobs"] = max(alternatives, 1)
     return Generation(
         model=model,
         path=CHAT_PATH,
-        body={"model": model, "messages": messages, **allowed(value, CHAT_FIELDS)},
+        body={"model": model, "messages": messages, **fields},
         opening=opening(messages),
         choices=_choices(value),
         streams=_flag(value.get("stream", False), "stream"),
@@ -64,31 +70,45 @@ def chat_request(value: dict[str, Any], size: int) -> Generation:
         # No tokenizer makes more tokens than there are bytes, so a short prompt need not be counted.
         token_bound=size + TOKENS_PER_MESSAGE * len(messages) + TOKENS_PER_TEMPLATE + tools,
         continues=_continued(value, messages),
+        alternatives=alternatives,
     )
 
 
 def completion_request(value: dict[str, Any], size: int) -> Generation:
     """A completion of plain text."""
     model = _text(value, "model", "model", required=True)
-    prompt = value.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1:
-        prompt = prompt[0]
-    if not isinstance(prompt, str) or not prompt:
-        raise BadRequest("prompt must be one text that is not empty", "prompt")
+    prompt = _prompt(value.get("prompt"))
     for name, plain in (("suffix", None), ("echo", False), ("best_of", 1)):
         if value.get(name) and value[name] != plain:
             raise BadRequest(f"{name} is {shown(value[name])}; it is not supported", name)
+    fields = allowed(value, COMPLETION_FIELDS)
+    alternatives = fields.get("logprobs")
+    if alternatives is not None:
+        fields["logprobs"] = max(alternatives, 1)
     return Generation(
         model=model,
         path=COMPLETION_PATH,
-        body={"model": model, "prompt": prompt, **allowed(value, COMPLETION_FIELDS)},
+        body={"model": model, "prompt": prompt, **fields},
         opening=prompt[:256],
         choices=_choices(value),
         streams=_flag(value.get("stream", False), "stream"),
         wants_usage=_wants_usage(value),
         max_tokens=_max_tokens(value, "max_tokens"),
         token_bound=size,
+        alternatives=alternatives,
     )
+
+
+def _prompt(value: Any) -> str:
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        if len(value) > 1:
+            raise BadRequest(f"prompt is a list of {len(value)} texts; send a request for each", "prompt")
+        value = value[0]
+    if isinstance(value, list) and value and all(isinstance(one, int | list) for one in value):
+        raise BadRequest("prompt is a list of token numbers; send the text itself", "prompt")
+    if not isinstance(value, str) or not value:
+        raise BadRequest("prompt must be one text that is not empty", "prompt")
+    return value
 
 
 def allowed(value: dict[str, Any], fields: dict[str, Check]) -> dict[str, Any]:

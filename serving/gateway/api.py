@@ -25,12 +25,13 @@ from serving.gateway.doorway import CROWDED
 from serving.gateway.embedding import embed
 from serving.gateway.ending import translated, watched
 from serving.gateway.entrance import admitted, caller_of, crowded, visiting
-from serving.gateway.errors import ApiError, bad_request
+from serving.gateway.errors import ApiError, bad_request, schema_refused
 from serving.gateway.gateway import Gateway
 from serving.gateway.generation import Call, Run
 from serving.gateway.http import Client, ClientGone, Message, Receive, Recording, Send
 from serving.gateway.keys import Caller
 from serving.gateway.prompt import tokens_of
+from serving.gateway.reshaped import shaped
 from serving.gateway.timeline import Timeline
 
 KEPT_CHARACTERS = 100_000
@@ -220,10 +221,10 @@ async def run(
         request = await resume(request, route.any_endpoint(), gateway.limits.control_seconds)
         answer = Resumed(answer)
     call = Call(gateway, route, client, caller, request, timeline, replica)
-    if request.choices > 1:
-        await run_choices(call)
-    else:
-        await Run(call, answer).run()
+    try:
+        await (run_choices(call) if request.choices > 1 else Run(call, shaped(answer, request)).run())
+    except upstream.Declined as error:
+        raise schema_refused(str(error), request.body) or error from error
 
 
 def chosen_replica(client: Client, caller: Caller) -> int | None:

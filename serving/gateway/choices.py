@@ -9,6 +9,7 @@ from typing import Any
 from serving.core import sse
 from serving.gateway.answer import Answer, StreamedAnswer, WholeAnswer
 from serving.gateway.generation import Call, Run
+from serving.gateway.reshaped import shaped
 from serving.gateway.timeline import Timeline
 
 HEAD_FIELDS = ("id", "object", "created", "system_fingerprint")
@@ -81,7 +82,7 @@ async def run_choices(call: Call) -> None:
 
 async def run_one(call: Call, answer: Answer) -> None:
     try:
-        await Run(call, answer).run()
+        await Run(call, shaped(answer, call.request)).run()
     finally:
         call.timeline.ended = call.gateway.clock()
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from serving.core.body import BadRequest
 
+SCHEMA_FAULT = "JSON schema conversion failed:"  # in the answers of llama-server
+
 
 class ApiError(Exception):
     """An answer to the client that is not the one it asked for."""
@@ -44,6 +46,16 @@ class ApiError(Exception):
         if self.retry_after_seconds is None:
             return []
         return [(b"retry-after", str(math.ceil(self.retry_after_seconds)).encode())]
+
+
+def schema_refused(said: str, body: dict[str, Any]) -> ApiError | None:
+    """The refusal of a JSON schema that llama-server makes no grammar of; None when it said something else."""
+    _, fault, reason = said.partition(SCHEMA_FAULT)
+    if not fault:
+        return None
+    param = "response_format" if "response_format" in body else "tools"
+    text = f"{param} holds a JSON schema that answers cannot be held to: {reason.strip()}"
+    return ApiError(400, "invalid_json_schema", text, param=param)
 
 
 def bad_request(error: BadRequest) -> ApiError:

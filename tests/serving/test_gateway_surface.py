@@ -98,6 +98,51 @@ async def test_a_json_schema_is_kept(gateway: Running) -> None:
     assert json.loads(answer.choices[0].message.content) == {"city": "Oslo"}
 
 
+async def test_log_probabilities_of_a_chat_come_without_alternatives_unless_asked(gateway: Running) -> None:
+    create = gateway.openai.chat.completions.create
+    options = {"model": MODEL, "messages": ASK, "temperature": 0, "max_tokens": 4, "logprobs": True}
+    whole = (await create(**options)).choices[0].logprobs.content
+    tokens = []
+    async for chunk in await create(**options, stream=True):
+        for choice in chunk.choices:
+            tokens += choice.logprobs.content if choice.logprobs else []
+    assert len(whole) == len(tokens) == 4
+    assert all(token.top_logprobs == [] and token.logprob < 0 for token in [*whole, *tokens])
+
+
+@pytest.mark.parametrize("alternatives", [0, 2])
+async def test_log_probabilities_of_plain_text_have_their_own_shape(
+    gateway: Running, alternatives: int
+) -> None:
+    create = gateway.openai.completions.create
+    options = {"model": MODEL, "prompt": "Once upon", "temperature": 0, "max_tokens": 4}
+    whole = (await create(**options, logprobs=alternatives)).choices[0]
+    text, offsets = "", []
+    async for chunk in await create(**options, logprobs=alternatives, stream=True):
+        for choice in chunk.choices:
+            text += choice.text
+            offsets += choice.logprobs.text_offset if choice.logprobs else []
+    found = whole.logprobs
+    assert "".join(found.tokens) == whole.text == text
+    assert [
+        whole.text[offset:].startswith(token) for offset, token in zip(offsets, found.tokens, strict=True)
+    ]
+    assert found.text_offset == offsets and offsets[0] == 0 and len(offsets) == 4
+    assert [len(likely) for likely in found.top_logprobs] == [alternatives] * 4
+    assert len(found.token_logprobs) == 4
+
+
+@pytest.mark.parametrize("schema", [{"type": "nonsense"}, {"type": "string", "pattern": "["}])
+async def test_a_schema_that_cannot_be_kept_is_refused_in_our_words(
+    gateway: Running, schema: dict[str, Any]
+) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "w", "schema": schema}}
+    with pytest.raises(openai.BadRequestError, match="answers cannot be held to") as refusal:
+        await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, response_format=form)
+    assert refusal.value.param == "response_format"
+    assert "parser" not in str(refusal.value) and "template" not in str(refusal.value)
+
+
 async def test_an_answer_in_json_mode_is_a_json_object(gateway: Running) -> None:
     create = gateway.openai.chat.completions.create
     options = {"model": MODEL, "messages": ASK, "response_format": {"type": "json_object"}, "max_tokens": 60}

@@ -89,3 +89,23 @@ def test_messages_of_anthropic_name_their_own_fields(given: dict[str, Any]) -> N
 def test_what_is_no_json_is_said_with_its_kind_and_place(body: bytes, said: str) -> None:
     with pytest.raises(BadRequest, match=said):
         parse(body)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        (["a", "b"], "prompt is a list of 2 texts; send a request for each"),
+        ([12, 13], "prompt is a list of token numbers; send the text itself"),
+        ([[12], [13]], "prompt is a list of token numbers; send the text itself"),
+    ],
+)
+def test_a_prompt_that_is_no_single_text_is_named_for_what_it_is(prompt: object, said: str) -> None:
+    with pytest.raises(BadRequest) as refusal:
+        completion_request({"model": "m", "prompt": prompt}, 100)
+    assert str(refusal.value) == said
+
+
+def test_a_schema_that_is_no_object_is_refused() -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": 5}}
+    with pytest.raises(BadRequest, match="must be an object"):
+        chat_request({"model": "m", "messages": ASK, "response_format": form}, 100)
