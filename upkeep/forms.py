@@ -49,6 +49,8 @@ class AlertRulesForm(forms.ModelForm[AlertRules]):
             "email_to": "E-mail to",
         }
         help_texts = {
+            "watches_replicas": "At its first end, however fast it comes back; over once it has run for 10 min. "
+            "Also when a failed roll-out leaves nothing that serves.",
             "queue_longer_than": "Empty: not watched.",
             "queue_seconds": "",
             "wait_p95_seconds": "Over the last 5 min, from 20 requests on. Empty: not watched.",

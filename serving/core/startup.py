@@ -89,6 +89,9 @@ KNOWN = (
 )
 
 
+UNSAID = "ended by someone, killed for lack of memory, or its last lines were lost. The host's system log tells which."
+
+
 def known_cause(log: str) -> Known | None:
     return next((known for known in KNOWN if re.search(known.pattern, log, re.IGNORECASE)), None)
 
@@ -113,17 +116,11 @@ def explain(log: str) -> str:
         return f"{known.cause}. {known.remedy}"
     lines = [line for line in log.splitlines() if line.strip()]
     if not lines:
-        return (
-            "it ended without a word. It may have been killed for lack of memory, which the host's system log "
-            "tells, or its last lines were lost as it ended."
-        )
+        return f"it ended without a word in its log: {UNSAID}"
     last = "it ended. Its last words: " + " / ".join(lines[-LAST_LINES:])
     if COMPLAINT.search("\n".join(lines[-LAST_LINES:])):
         return last
-    return (
-        f"{last}. None is a complaint, so it was probably killed for lack of memory, which the host's system log "
-        "tells, or its last lines were lost as it ended."
-    )
+    return f"{last}. It ended without a complaint in its log: {UNSAID}"
 
 
 def load_deadline_seconds(file_bytes: int, sent_bytes: int, slowest_bytes_per_second: float) -> float:

@@ -37,7 +37,7 @@ def test_known_failure_is_said_with_its_remedy(line: str, cause: str) -> None:
 
 
 def test_unknown_failure_shows_the_last_words() -> None:
-    assert "b / c / d. None is a complaint" in explain("a\nb\nc\nd\n")
+    assert "b / c / d. It ended without a complaint in its log: ended by someone" in explain("a\nb\nc\nd\n")
     assert explain("a\nb\nerror: no\n").endswith("a / b / error: no")
     assert "without a word" in explain("")
 

@@ -339,3 +339,14 @@ def test_roll_out_that_failed_and_left_nothing_that_serves_opens_one_alert(deplo
     deployment.save()
     alerts.watch(timezone.now() + timedelta(minutes=2))
     assert not Alert.objects.filter(resolved_at=None).exists(), "somebody wanted it to stop"
+
+
+def test_a_replica_that_came_back_faster_than_the_next_look_is_an_alert_until_it_is_steady(
+    deployment: Deployment,
+) -> None:
+    deployment.replicas.filter(role="decode").update(state="ready", restarts=1)
+    alerts.watch()
+    assert titles() == [f"D2 (box-2) of {deployment} went down and was started again"]
+    deployment.replicas.update(restarts=0)
+    alerts.watch(timezone.now() + timedelta(minutes=2))
+    assert titles() == []

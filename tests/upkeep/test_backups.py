@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.http import FileResponse
 from django.test import Client
 from django.utils import timezone
@@ -18,6 +19,7 @@ from accounts import seal
 from accounts.models import AuditEntry
 from jobs.core.errors import JobFailed
 from jobs.models import Job, State
+from upkeep.management.commands.backup import read_passphrase
 from upkeep.models import BackupSchedule
 from upkeep.runner import copies
 
@@ -142,3 +144,10 @@ def test_a_schedule_that_means_nothing_is_refused(admin_client: Client, wrong: d
     assert answer.status_code == 200
     assert b"field-error" in answer.content
     assert not BackupSchedule.objects.exists()
+
+
+def test_a_file_that_is_not_there_is_named_without_the_system_s_words(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"Nothing was restored\. .*gone is not there"):
+        call_command("restore", tmp_path / "gone")
+    with pytest.raises(CommandError, match="passphrase file .*gone is not there"):
+        read_passphrase(tmp_path / "gone")

@@ -30,8 +30,13 @@ def restore(path: Path, passphrase: str | None, report: Report) -> Manifest:
         check_versions(opened.manifest)
         check_digests(opened)
         check_empty()
-        put_keys(opened)
-        fill(opened, report)
+        written = put_keys(opened)
+        try:
+            fill(opened, report)
+        except BaseException:
+            for key_file in written:
+                key_file.unlink()
+            raise
     report(0.9, "Bringing the database up to date")
     call_command("migrate", interactive=False, verbosity=0)
     return opened.manifest
@@ -66,21 +71,24 @@ def check_empty() -> None:
         )
 
 
-def put_keys(opened: Opened) -> None:
-    """Key files from the archive, or those that lie here already when they are the right ones."""
+def put_keys(opened: Opened) -> list[Path]:
+    """Key files from the archive, or those that lie here already when they are the right ones; returns the new ones."""
     vault_file = vault.key_file()
     if opened.keys:
         if vault_file.exists() and vault_file.read_bytes() != opened.keys[vault_file.name]:
             raise CannotRestore(f"{vault_file} holds other keys. Move it away; the backup brings its own.")
-        for name, content in opened.keys.items():
-            write_private(Path(settings.DATA_DIR) / name, content)
-        return
+        files = {Path(settings.DATA_DIR) / name: content for name, content in opened.keys.items()}
+        new = [path for path in files if not path.exists()]
+        for path, content in files.items():
+            write_private(path, content)
+        return new
     present = vault.key_ids() if vault_file.exists() else []
     if not set(opened.manifest.vault_keys) <= set(present):
         raise CannotRestore(
             f"The backup holds no keys, and {vault_file} is not the file that its secrets were encrypted with. "
             "Copy vault.keys and secret.key of the old data folder there first, or restore a sealed backup."
         )
+    return []
 
 
 def write_private(path: Path, content: bytes) -> None:

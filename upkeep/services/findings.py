@@ -16,6 +16,7 @@ from inventory.models import Device
 from serving.charts.traffic import LONGEST_SILENCE
 from serving.core.tally import Spread
 from serving.models import Deployment, Replica, RequestSample, TrafficSample
+from serving.runner.reconcile import STEADY_AFTER
 from upkeep.core.queue import Look, long_for_seconds
 from upkeep.models import Alert, AlertRules, BackupSchedule
 
@@ -23,6 +24,10 @@ WAIT_WINDOW = timedelta(minutes=5)
 FEWEST_REQUESTS = 20  # a percentile of fewer is one unlucky request
 
 Kinds = Alert.Kinds
+RESTARTED = (
+    "It answers again; its page says why it ended. The alert is over once it has run for "
+    f"{seconds_text(STEADY_AFTER.total_seconds())} without another end."
+)
 
 
 @dataclass(frozen=True)
@@ -52,14 +57,19 @@ def findings(rules: AlertRules, now: datetime) -> list[Finding]:
 
 
 def replicas() -> Iterator[Finding]:
-    """Failed, or not back yet after its last restart."""
+    """Failed, or started again by itself and not steady since; how fast it came back makes no difference."""
     wanted = Replica.objects.filter(deployment__wanted=Deployment.Wanted.RUNNING).select_related("deployment")
-    for replica in wanted.exclude(state__in=[Replica.States.READY, Replica.States.DRAINING]):
-        if replica.state == Replica.States.FAILED or replica.restarts:
-            title = f"{replica.label} of {replica.deployment} is down"
-            text = replica.state_reason or f"It is {replica.get_state_display().lower()}."
-            path = reverse("serving:detail", args=[replica.deployment_id])
-            yield Finding(Kinds.REPLICA_DOWN, f"replica:{replica.pk}", title, text, path)
+    for replica in wanted:
+        path = reverse("serving:detail", args=[replica.deployment_id])
+        subject, name = f"replica:{replica.pk}", f"{replica.label} of {replica.deployment}"
+        if replica.state not in (Replica.States.READY, Replica.States.DRAINING):
+            if replica.state == Replica.States.FAILED or replica.restarts:
+                text = replica.state_reason or f"It is {replica.get_state_display().lower()}."
+                yield Finding(Kinds.REPLICA_DOWN, subject, f"{name} is down", text, path)
+        elif replica.restarts:
+            yield Finding(
+                Kinds.REPLICA_DOWN, subject, f"{name} went down and was started again", RESTARTED, path
+            )
 
 
 def nothing_serves() -> Iterator[Finding]:

@@ -18,7 +18,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, help="the file to write; it must not be there yet")
-        parser.add_argument("--passphrase-file", type=Path, help="seal it with the first line of this file")
+        parser.add_argument(
+            "--passphrase-file",
+            type=Path,
+            help=f"seal it with the first line of this file, of {seal.LEAST_CHARACTERS} characters or more",
+        )
         parser.add_argument(
             "--without-history", action="store_true", help="leave out single requests and traffic figures"
         )
@@ -67,6 +71,11 @@ def read_passphrase(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        return path.read_text().splitlines()[0]
-    except (OSError, IndexError) as error:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        raise CommandError(f"The passphrase file {path} is not there. Name a file that is.") from None
+    except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"The passphrase cannot be read from {path}: {error}") from None
+    if not lines:
+        raise CommandError(f"{path} is empty. Its first line is to be the passphrase.")
+    return lines[0]

@@ -24,6 +24,8 @@ class Command(BaseCommand):
         parser.add_argument("--passphrase-file", type=Path, help="first line opens a sealed backup")
 
     def handle(self, *args: Any, file: Path, passphrase_file: Path | None, **options: Any) -> None:
+        if not file.is_file():
+            raise CommandError(f"Nothing was restored. {file} is not there or is no file. Name the backup.")
         try:
             manifest = restore(file, read_passphrase(passphrase_file), self.say)
         except (BadArchive, CannotRestore, SealBroken, VaultError, OSError) as error:
