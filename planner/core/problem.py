@@ -17,7 +17,6 @@ CLUSTER_FORMAT = "e2llm-cluster/1"
 MAX_DEVICES = 256
 MAX_BLOCKS = 512
 LONGEST_MODEL_NAME = 200  # as long as the registry of models allows
-LONGEST_HARDWARE = 1000
 LARGEST_SEED = 2**63 - 1
 RUNTIMES = ("serial", "overlapped")
 TOPOLOGIES = ("star", "chain")
@@ -370,7 +369,7 @@ def _read_device(fields: Fields) -> Device:
         ram_usable_bytes=fields.number("ram_usable_bytes"),
         decode=_read_table(fields.inner("decode"), "micro_batch"),
         prefill=_read_table(fields.inner("prefill"), "tokens"),
-        hardware=fields.text("hardware", longest=LONGEST_HARDWARE),
+        hardware=fields.text("hardware"),
         can_be_master=fields.flag("can_be_master", default=True),
         max_blocks=fields.whole("max_blocks") if fields.has("max_blocks") else None,
         main_pool=fields.choice("main_pool", MAIN_POOLS) if fields.has("main_pool") else None,

@@ -20,7 +20,7 @@ from inventory.models import Device, Profile
 from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.core.servers import Server, servers
-from planner.from_inventory import current_profiles
+from planner.from_inventory import current_profiles, with_kinds
 from serving import from_inventory
 from serving.core.calibration import ENOUGH_REQUESTS, Adjustment, Observation, adjustment, together
 from serving.models import Deployment, Replica, RequestSample
@@ -148,7 +148,9 @@ def predictions(
         else entry
         for entry in deployment.cluster["devices"]
     ]
-    problem = Problem.from_dict({**deployment.cluster, "devices": entries})
+    # Devices of one kind may have profiles of their own by now.
+    devices = with_kinds([dict(entry) for entry in entries])
+    problem = Problem.from_dict({**deployment.cluster, "devices": devices})
     return servers(problem, Plan.from_dict(deployment.plan))
 
 

@@ -169,3 +169,15 @@ def test_a_mapped_file_counts_as_far_as_the_stage_has_weights() -> None:
 
 def test_a_viewer_makes_no_profile(deployment: Deployment, viewer_client: Client) -> None:
     assert viewer_client.post(f"/deployments/{deployment.pk}/recalibrate/make/").status_code == 403
+
+
+def test_devices_of_one_kind_may_have_different_profiles_by_now() -> None:
+    document = paper_cluster()
+    kinds = [entry["kind"] for entry in document["devices"]]
+    plan = find_plan(Problem.from_dict(document), SearchSettings("ga", generations=3, compare=False))
+    alike = next(entry for entry in document["devices"] if kinds.count(entry["kind"]) > 1)
+    tables = {phase: alike[phase] for phase in ("decode", "prefill")}
+    profile = Profile(tables=tables, model=LanguageModel(shape=shape().to_dict()))
+    deployment = Deployment(cluster=document, plan=plan.to_dict())
+    found = recalibration.predictions(deployment, {alike["name"]: profile}, 600.0, 2.0)
+    assert len(found) == len(plan.replicas)
