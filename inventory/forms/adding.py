@@ -7,12 +7,12 @@ from typing import Any
 
 from django import forms
 
-from inventory.forms.place import HOST, NAME, USER, PlaceForm
+from inventory.forms.place import NAME, USER, PlaceForm, host_of
 from inventory.models import Device, SshIdentity
-from inventory.services import NewDevice, already_text, known_as
+from inventory.services import NewDevice, already_text, known_as, place_text
 
 DEVICE_LINE = re.compile(
-    r"^(?:(?P<name>.*\S)[\s,]+)?(?P<user>[^\s@,]+)@(?:\[(?P<bracketed>[^\]]+)\]|(?P<host>[^\s:@,]+))(?::(?P<port>\d{1,5}))?$"
+    r"^(?:(?P<name>.*\S)[\s,]+)?(?P<user>[^\s@,]+)@(?P<host>\[[^\]]+\]|[^\s:@,]+|[^\s@,\[\]]*:[^\s@,\[\]]*:[^\s@,\[\]]*)(?::(?P<port>\d{1,5}))?$"
 )
 MOST_AT_ONCE = 50
 
@@ -27,7 +27,6 @@ class AddDeviceForm(PlaceForm):
     name = forms.CharField(max_length=80, validators=[NAME], help_text="How plans and pages call it.")
     host = forms.CharField(
         max_length=255,
-        validators=[HOST],
         label="Host",
         help_text="Name or address, as you would give it to ssh.",
         widget=forms.TextInput(attrs={"autocapitalize": "off", "spellcheck": "false"}),
@@ -74,7 +73,7 @@ class AddDeviceForm(PlaceForm):
         return name
 
     def clean_host(self) -> str:
-        return str(self.cleaned_data["host"]).strip("[]")
+        return host_of(self.cleaned_data["host"])
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -108,7 +107,7 @@ class SeveralForm(forms.Form):
 
     lines = forms.CharField(
         label="Devices",
-        help_text="One a line: a name, then user@host or user@host:port. Without a name the host is the name.",
+        help_text="One a line: a name, then user@host or user@host:port. No name: the host is the name. # is a comment.",
         widget=forms.Textarea(
             attrs={
                 "rows": 6,
@@ -125,7 +124,8 @@ class SeveralForm(forms.Form):
     )
 
     def clean_lines(self) -> list[NewDevice]:
-        typed = [line.strip() for line in self.cleaned_data["lines"].splitlines() if line.strip()]
+        lines = [line.strip() for line in self.cleaned_data["lines"].splitlines()]
+        typed = [line for line in lines if line and not line.startswith("#")]
         found, problems = [], []
         for line in typed[:MOST_AT_ONCE]:
             try:
@@ -139,10 +139,12 @@ class SeveralForm(forms.Form):
             f"{name} stands twice" for name in sorted({name for name in names if names.count(name) > 1})
         ]
         problems += [already_text(new, known) for new in found if (known := known_as(new)) is not None]
-        ways = [f"{new.username}@{new.host.lower()}:{new.port}" for new in found]
+        ways = [f"{new.username}@{place_text(new.host.lower(), new.port)}" for new in found]
         problems += [f"{way} stands twice" for way in sorted({way for way in ways if ways.count(way) > 1})]
         if len(typed) > MOST_AT_ONCE:
             problems.append(f"{len(typed)} lines; {MOST_AT_ONCE} at a time are possible")
+        if not typed:
+            problems.append("Every line is a comment: enter a device, such as box-1 ada@192.168.1.20")
         if problems:
             raise forms.ValidationError(problems)
         return found
@@ -153,10 +155,15 @@ def device_line(line: str) -> NewDevice:
     match = DEVICE_LINE.match(line)
     if match is None:
         raise forms.ValidationError("not of the form name user@host:port")
-    host = (match["host"] or match["bracketed"]).strip()
-    name, port = (match["name"] or host).strip(" ,"), int(match["port"] or 22)
-    for check, value in ((NAME, name), (HOST, host), (USER, match["user"])):
+    host = host_of(match["host"])
+    name, port = (match["name"] or _name_of(host)).strip(" ,"), int(match["port"] or 22)
+    for check, value in ((NAME, name), (USER, match["user"])):
         check(value)
     if not 1 <= port <= 65535:
         raise forms.ValidationError(f"port {port} does not exist")
     return NewDevice(name, host, port, match["user"])
+
+
+def _name_of(host: str) -> str:
+    """A host as a name; the colons of an IPv6 address cannot stand in one."""
+    return f"ip-{re.sub('[:%]+', '-', host).strip('-')}" if ":" in host else host

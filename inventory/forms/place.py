@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import PurePosixPath
 
@@ -11,13 +12,32 @@ from django.core.validators import RegexValidator
 NAME = RegexValidator(
     r"^[^\W_][\w .()+-]*$", "Use letters, digits, spaces and . ( ) + -; begin with a letter or digit."
 )
-HOST = RegexValidator(
-    r"^[A-Za-z0-9\[][A-Za-z0-9._:%\[\]-]*$", "Enter a host name or an IP address, such as 192.168.1.20."
-)
+HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+BRACKETED = re.compile(r"\[(.*)\]")
 USER = RegexValidator(
     r"^[A-Za-z0-9_][A-Za-z0-9._@+-]*$", "A user name has letters, digits and . _ @ + - only."
 )
 PATH_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def host_of(text: str) -> str:
+    """A host as ssh takes it: a name or an address, IPv6 perhaps in brackets; else ValidationError."""
+    user, at, host = text.strip().rpartition("@")
+    if at:
+        raise forms.ValidationError(f"Enter {host!r} only: the user {user!r} has a field of its own.")
+    inside = BRACKETED.fullmatch(host)
+    if inside or ":" in host:
+        try:
+            return str(ipaddress.IPv6Address(inside[1] if inside else host))
+        except ValueError:
+            raise forms.ValidationError(
+                f"{host!r} is no IPv6 address such as fe80::1%eth0. A port has a place of its own."
+            ) from None
+    if not HOST_NAME.fullmatch(host):
+        raise forms.ValidationError(
+            "Enter a host name or an IP address, such as 192.168.1.20 or fe80::1%eth0."
+        )
+    return host
 
 
 def absolute_folder(text: str) -> str:

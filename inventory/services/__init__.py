@@ -23,6 +23,7 @@ from inventory.services.registration import (
     known_as,
     look_up,
     look_up_all,
+    place_text,
     print_command,
     register_device,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "look_up",
     "look_up_all",
     "override_memory",
+    "place_text",
     "print_command",
     "register_device",
     "read_host_key",

@@ -96,6 +96,11 @@ def look_up_all(places: Sequence[tuple[str, int]]) -> list[HostKey | RemoteError
     return async_to_sync(all_of_them)()
 
 
+def place_text(host: str, port: int) -> str:
+    """Host and port in one word, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def known_as(new: NewDevice) -> Device | None:
     """The registered device that is reached in just the same way."""
     way = {"port": new.port, "username": new.username, "reached_through": new.reached_through}

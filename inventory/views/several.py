@@ -80,4 +80,5 @@ def _item(new: NewDevice, key: services.HostKey | RemoteError) -> dict[str, Any]
     else:
         shown |= {"key": key.line, "fingerprint": key.fingerprint}
         shown["command"] = services.print_command(key, new.host, new.port)
-    return asdict(new) | shown
+    where = f"{new.username}@{services.place_text(new.host, new.port)}"
+    return asdict(new) | {"where": where} | shown

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.test import Client
+from django.utils.html import escape
 
 from accounts.models import AuditEntry
 from demo.hosts import DemoHost
 from inventory import services
-from inventory.forms.adding import device_line
+from inventory.forms.adding import SeveralForm, device_line
+from inventory.forms.place import host_of
 from inventory.models import Device, SshIdentity
 from inventory.services import HostKey, NewDevice
 from inventory.services.registration import CannotRegister
@@ -190,6 +194,54 @@ def test_lines_may_leave_out_name_and_port() -> None:
     assert device_line("ada@10.0.0.1") == NewDevice("10.0.0.1", "10.0.0.1", 22, "ada")
     assert device_line("big box ada@10.0.0.1:2222") == NewDevice("big box", "10.0.0.1", 2222, "ada")
     assert device_line("six, ada@[fe80::1]:22") == NewDevice("six", "fe80::1", 22, "ada")
+    assert device_line("v6 cleo@[::1]:2211") == NewDevice("v6", "::1", 2211, "cleo")
+    assert device_line("v6 cleo@::1") == NewDevice("v6", "::1", 22, "cleo")
+    assert device_line("cleo@[fe80::1%eth0]") == NewDevice("ip-fe80-1-eth0", "fe80::1%eth0", 22, "cleo")
+
+
+@pytest.mark.django_db
+def test_comments_and_empty_lines_are_no_devices() -> None:
+    form = SeveralForm({"lines": "# the two of the attic\n\n  a ada@10.0.0.1\n#b ada@10.0.0.2\n"})
+    assert form.is_valid() and [new.name for new in form.cleaned_data["lines"]] == ["a"]
+    assert "Every line is a comment" in str(SeveralForm({"lines": "# nothing"}).errors)
+
+
+@pytest.mark.parametrize(
+    "typed, host",
+    [
+        ("::1", "::1"),
+        ("[::1]", "::1"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("box.lan", "box.lan"),
+        ("10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_a_host_is_taken_as_ssh_takes_it(typed: str, host: str) -> None:
+    assert host_of(typed) == host
+
+
+@pytest.mark.parametrize(
+    "typed, words",
+    [
+        ("ben@127.0.0.12", "the user 'ben' has a field of its own"),
+        ("[::1]:22", "A port has a place of its own"),
+        ("box:22", "A port has a place of its own"),
+        ("[box]", "no IPv6 address"),
+        ("-oProxyCommand=x", "Enter a host name"),
+    ],
+)
+def test_a_host_that_is_none_is_refused_with_what_to_do(typed: str, words: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(words)):
+        host_of(typed)
+
+
+def test_an_unknown_host_is_named_alike_alone_and_among_several(admin_client: Client) -> None:
+    typed = {"name": "box", "connection": "ssh", "host": "127.0.0.99", "port": "9", "username": "ada"}
+    alone = admin_client.post("/devices/add/", typed)
+    problem = alone.context["form"].errors["host"][0]
+    several = admin_client.post("/devices/add/several/", {"lines": "box ada@127.0.0.99:9"}, follow=True)
+    assert several.context["items"][0]["problem"] == problem
+    assert escape(problem) in several.content.decode()
 
 
 def test_an_unknown_host_is_named_with_a_remedy(admin_client: Client) -> None:

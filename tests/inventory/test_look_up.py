@@ -8,7 +8,7 @@ import socket
 import pytest
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 
-from inventory import services
+from inventory import remote, services
 from inventory.models import Device, SshIdentity
 from inventory.remote import HostKey, RemoteError
 from inventory.services import NewDevice, registration
@@ -36,7 +36,7 @@ def test_a_request_looks_up_and_adds_a_host_behind_another(
             return await sync_to_async(request)()
 
     key, added = asyncio.run(site())
-    assert key == asyncio.run(registration.fetch_host_key(inner.address, inner.port))
+    assert key == asyncio.run(remote.fetch_host_key(inner.address, inner.port))
     assert added.reached_through == between and Device.objects.get(name="inner").host_key == key.line
 
 
