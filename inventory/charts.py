@@ -194,7 +194,7 @@ def model_fits(model: LanguageModel, devices: Sequence[Device], setting: Setting
         if fit.second_blocks:
             text += f", {fit.second_blocks} more with {'experts' if shape.is_moe else 'weights'} in RAM"
         held = fit.main_blocks + fit.second_blocks
-        percent = round(100 * held / fit.total_blocks)
+        percent = round(100 * held / max(fit.total_blocks, 1))
         rows.append({"device": device, "text": text, "percent": percent, "is_whole": fit.is_whole})
     return rows
 

@@ -191,6 +191,13 @@ class Link(models.Model):
         return f"{self.source} → {self.target}"
 
 
+class LanguageModelQuerySet(models.QuerySet["LanguageModel"]):
+    def usable(self) -> Self:
+        """Models of which a copy is left and whose header describes something that can run."""
+        copies = ModelFile.objects.values("model")
+        return self.filter(pk__in=copies, shape__weight_bytes__gt=0, shape__embedding_length__gt=0)
+
+
 class LanguageModel(models.Model):
     """A GGUF model by its content: the same file on two devices is one model."""
 
@@ -204,6 +211,8 @@ class LanguageModel(models.Model):
     size_bytes = models.BigIntegerField()
     shape = models.JSONField(help_text="what the header says, per block kind (inventory.core.gguf)")
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = LanguageModelQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]

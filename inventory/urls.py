@@ -22,6 +22,7 @@ urlpatterns = [
     path("models/scan/", language_models.scan, name="models_scan"),
     path("models/<int:model_id>/", language_models.detail, name="model"),
     path("models/<int:model_id>/copy/", language_models.copy, name="model_copy"),
+    path("models/<int:model_id>/remove/", language_models.remove, name="model_remove"),
     path("profiles/", profiles.index, name="profiles"),
     path("profiles/start/", profiles.start, name="profiles_start"),
     path("profiles/<int:profile_id>/", profiles.detail, name="profile"),

@@ -117,4 +117,6 @@ def fit_of(shape: ModelShape, gpu_bytes: int, ram_bytes: int, context_tokens: in
 
 
 def _whole(free_bytes: float, each_bytes: float, most: int) -> int:
+    if not each_bytes:
+        return most if free_bytes >= 0 else 0
     return max(0, min(int(free_bytes // each_bytes), most))

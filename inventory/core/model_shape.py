@@ -67,6 +67,17 @@ class ModelShape:
         return bool(self.pooling)
 
     @property
+    def problem(self) -> str:
+        """Why no server could run it, though its header can be read; empty for a model that makes sense."""
+        if not self.weight_bytes:
+            return "the file holds no tensors: it is a vocabulary or an unfinished conversion, not a model"
+        if not any(block.size_bytes for block in self.blocks):
+            return "no block of the model has any tensor in the files: get all of its files"
+        if not self.embedding_length:
+            return f"{self.architecture}.embedding_length is 0; a model needs one of 1 or more"
+        return ""
+
+    @property
     def block_kinds(self) -> dict[str, int]:
         return dict(Counter(block.kind for block in self.blocks))
 
@@ -162,6 +173,8 @@ def shape_of(headers: Sequence[Header]) -> ModelShape:
     shape = replace(
         shape, shards=max(int(shards), 1), file_bytes=sum(header.file_bytes for header in headers)
     )
+    if problem := shape.problem:
+        raise GgufError(problem)
     if shape.shards != len(headers):
         note = f"{len(headers)} of {counted(shape.shards, 'file')} were read; sizes cover only those"
         return replace(shape, notes=(*shape.notes, note))
@@ -228,6 +241,10 @@ def _blocks(keys: Keys, by_block: list[dict[str, int]]) -> tuple[tuple[BlockShap
     blocks = []
     for index, tensors in enumerate(by_block):
         recurrent, attends = _mixers(tensors)
+        if attends and tensors and not keys.is_mla and not keys.per_block("attention.head_count", 0)[index]:
+            raise GgufError(
+                f"block {index} attends, but {keys.architecture}.attention.head_count is 0 there; 1 or more are needed"
+            )
         kv_bytes = (
             keys.kv_bytes_per_token(index, bool(windows[index])) if attends and index < shared_from else 0
         )

@@ -11,7 +11,7 @@ from inventory.models import Device, LanguageModel
 
 
 class ProfileForm(forms.Form):
-    model = forms.ModelChoiceField(LanguageModel.objects.all(), label="Model", empty_label=None)
+    model = forms.ModelChoiceField(LanguageModel.objects.usable(), label="Model", empty_label=None)
     devices = RowsField(Device.objects.none(), widget=forms.CheckboxSelectMultiple, label="Devices")
     thoroughness = forms.ChoiceField(
         choices=[

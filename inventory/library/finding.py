@@ -190,7 +190,7 @@ async def _look(device: Device, known: Known) -> Looked:
         results: Looked = []
         for found in await find(connection, roots):
             row = known.get((device.pk, found.path))
-            if row is not None and row.size_bytes == found.size_bytes:
+            if row is not None and row.size_bytes == found.size_bytes and not _shape(row).problem:
                 results.append((found, None))
                 continue
             try:
@@ -198,6 +198,10 @@ async def _look(device: Device, known: Known) -> Looked:
             except GgufError as error:
                 results.append((found, error))
         return results
+
+
+def _shape(row: ModelFile) -> ModelShape:
+    return ModelShape.from_dict(row.model.shape)
 
 
 async def _header(connection: Connection, shard: tuple[str, int]) -> tuple[bytes, Header]:
@@ -230,7 +234,7 @@ def _save(device: Device, found: Looked, result: ScanResult) -> None:
     kept = []
     for file, outcome in found:
         if isinstance(outcome, GgufError):
-            result.problems.append(f"{device.name}: {file.path} is not usable: {outcome}")
+            result.problems.append(f"{device.name}: {file.path} cannot be used: {outcome}")
             continue
         row = ModelFile.objects.filter(device_id=device.pk, path=file.path).first()
         if outcome is not None:

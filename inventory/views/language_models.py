@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.core.asked_number import asked_number
-from accounts.services import operator_required
+from accounts.services import audit, operator_required
 from inventory import charts, services
 from inventory.core.model_fit import Setting, memory_of
 from inventory.core.model_shape import ModelShape
@@ -86,6 +87,24 @@ def copy(request: HttpRequest, model_id: int) -> HttpResponse:
     except AlreadyRunning as error:
         messages.info(request, str(error))
     return redirect("inventory:model", model.pk)
+
+
+@require_POST
+@operator_required
+def remove(request: HttpRequest, model_id: int) -> HttpResponse:
+    """Forget a model of which no copy is left, with its profiles; plans keep what they were made from."""
+    model = get_object_or_404(LanguageModel, pk=model_id)
+    if model.files.exists():
+        messages.error(request, f"{model.name} has copies left. Remove the files and look for models again.")
+        return redirect("inventory:model", model_id)
+    if model.deployments.exists():
+        messages.error(request, f"{model.name} belongs to deployments, whose history would be lost: it stays.")
+        return redirect("inventory:model", model_id)
+    with transaction.atomic():
+        model.delete()
+        audit(person(request), "model.removed", model.name)
+    messages.success(request, f"{model.name} is removed.")
+    return redirect("inventory:models")
 
 
 @require_POST

@@ -23,7 +23,7 @@ def index(request: HttpRequest) -> HttpResponse:
     usable = Device.objects.usable()
     asked: list[Any] = [*request.GET.getlist("device")]
     initial = {
-        "model": request.GET.get("model") or LanguageModel.objects.values_list("pk", flat=True).first(),
+        "model": request.GET.get("model") or LanguageModel.objects.usable().values_list("pk", flat=True).first(),
         "devices": asked or [device.pk for device in usable],
     }
     return _page(request, ProfileForm(initial=initial))
@@ -82,7 +82,7 @@ def _page(request: HttpRequest, form: ProfileForm, status: int = 200) -> HttpRes
         "profiles": Profile.objects.current().select_related("device", "model"),
         "offers": services.reuse_offers(),
         "job": shown_job("profiles"),
-        "has_models": LanguageModel.objects.exists(),
+        "has_models": LanguageModel.objects.usable().exists(),
         "has_devices": Device.objects.usable().exists(),
     }
     return render(request, "inventory/profiles.html", context, status=status)

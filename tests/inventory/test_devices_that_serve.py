@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from inventory.models import Device
+from inventory.models import Device, ModelFile
 from jobs.models import Job
 from serving.models import Deployment
 
@@ -37,6 +38,9 @@ def test_links_of_a_device_that_serves_are_measured_only_when_that_is_wanted(
 def test_a_device_that_serves_is_profiled_only_when_that_is_wanted(
     admin_client: Client, devices: list[Device], deployment: Deployment
 ) -> None:
+    ModelFile.objects.create(
+        model=deployment.model, device=devices[0], path="/m/a.gguf", size_bytes=1, seen_at=timezone.now()
+    )
     typed = {"model": deployment.model_id, "devices": [devices[0].pk], "thoroughness": "quick"}
     refused = admin_client.post("/profiles/start/", typed)
     assert refused.status_code == 422 and f"box-1 serves {deployment} now." in refused.content.decode()

@@ -182,6 +182,10 @@ def tensor(name: bytes, shape: tuple[int, ...], kind: int = 0, offset: int = 0) 
     return text(name) + numbers + struct.pack("<IQ", kind, offset)
 
 
+def number(name: str, value: int) -> bytes:
+    return key(f"llama.{name}".encode(), 4, struct.pack("<I", value))
+
+
 ARCHITECTURE = key(b"general.architecture", 8, text(b"llama"))
 HOSTILE: dict[str, bytes] = {
     "empty": b"",
@@ -224,8 +228,29 @@ WRONG_MODELS: dict[str, bytes] = {
     + key(b"llama.block_count", 10, struct.pack("<Q", 2**39)),
     "block count as text": preamble(keys=2) + ARCHITECTURE + key(b"llama.block_count", 8, text(b"many")),
     "negative blocks": preamble(keys=2) + ARCHITECTURE + key(b"llama.block_count", 5, struct.pack("<i", -4)),
+    "no heads and no tensors": preamble(keys=5)
+    + ARCHITECTURE
+    + number("block_count", 2)
+    + number("embedding_length", 64)
+    + number("attention.head_count", 0)
+    + number("attention.head_count_kv", 0),
     "an adapter": preamble(keys=2) + ARCHITECTURE + key(b"general.type", 8, text(b"adapter")),
 }
+
+
+SENSELESS: dict[str, tuple[Tiny, str]] = {
+    "no heads": (Tiny("llama", keys={"attention.head_count": 0, "attention.head_count_kv": 0}), "head_count"),
+    "a block without heads": (Tiny("llama", keys={"attention.head_count": [4, 4, 0, 4]}), "block 2 attends"),
+    "no length": (Tiny("llama", keys={"embedding_length": 0}), "embedding_length is 0"),
+    "empty blocks": (Tiny("llama", tensors={block: {} for block in range(4)}), "no block of the model"),
+}
+
+
+@pytest.mark.parametrize("name", SENSELESS)
+def test_a_well_formed_header_of_no_possible_model_is_refused_in_words(name: str, tmp_path: Path) -> None:
+    written, words = SENSELESS[name]
+    with pytest.raises(GgufError, match=words):
+        shape(written, tmp_path)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

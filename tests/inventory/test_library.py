@@ -67,7 +67,7 @@ def test_what_is_not_a_model_is_named_and_does_not_disturb(
     found = library.scan([device], make_progress(), with_library=False)
     assert paths() == ["good.gguf"]
     assert any(
-        "bad.gguf is not usable: the file of 5 bytes is not a GGUF" in problem for problem in found.problems
+        "bad.gguf cannot be used: the file of 5 bytes is not a GGUF" in problem for problem in found.problems
     )
     assert any("cut.gguf" in problem and "truncated" in problem for problem in found.problems)
 
