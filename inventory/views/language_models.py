@@ -98,7 +98,9 @@ def remove(request: HttpRequest, model_id: int) -> HttpResponse:
         messages.error(request, f"{model.name} has copies left. Remove the files and look for models again.")
         return redirect("inventory:model", model_id)
     if model.deployments.exists():
-        messages.error(request, f"{model.name} belongs to deployments, whose history would be lost: it stays.")
+        messages.error(
+            request, f"{model.name} belongs to deployments, whose history would be lost: it stays."
+        )
         return redirect("inventory:model", model_id)
     with transaction.atomic():
         model.delete()

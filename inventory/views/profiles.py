@@ -23,7 +23,8 @@ def index(request: HttpRequest) -> HttpResponse:
     usable = Device.objects.usable()
     asked: list[Any] = [*request.GET.getlist("device")]
     initial = {
-        "model": request.GET.get("model") or LanguageModel.objects.usable().values_list("pk", flat=True).first(),
+        "model": request.GET.get("model")
+        or LanguageModel.objects.usable().values_list("pk", flat=True).first(),
         "devices": asked or [device.pk for device in usable],
     }
     return _page(request, ProfileForm(initial=initial))
