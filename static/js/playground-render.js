@@ -24,8 +24,13 @@ function copyButton(text) {
   return button;
 }
 
+// HTML in an answer is shown as text: parsing it, even to clean it, makes the browser report its styles and handlers.
+const escaped = (text) => text.replace(/[&<>"']/g, (one) => `&#${one.charCodeAt(0)};`);
+marked.use({ renderer: { html: ({ text }) => (/^<br\s*\/?>$/i.test(text.trim()) ? "<br>" : escaped(text)), image: ({ text }) => escaped(text) } });
+
 export function showMarkdown(element, text) {
   element.innerHTML = DOMPurify.sanitize(marked.parse(text, { gfm: true, breaks: true, async: false }), ALLOWED);
+  element.querySelectorAll("a:not([href])").forEach((link) => link.replaceWith(...link.childNodes));
   element.querySelectorAll("pre").forEach((pre) => {
     pre.setAttribute("tabindex", "0");
     pre.append(copyButton(pre.textContent));

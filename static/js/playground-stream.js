@@ -85,7 +85,7 @@ export async function ask(path, question, { signal, token }) {
     return { facts: watch.times.length ? facts : { ...facts, finish_reason: "silent" }, fault: "" };
   } catch (error) {
     if (error.name === "AbortError") return { facts: { ...watch.facts(), finish_reason: "stopped" }, fault: "" };
-    const lost = error instanceof TypeError ? "The connection to this site was lost. Check that it runs, then try again." : error.message;
+    const lost = error instanceof TypeError || error instanceof SyntaxError ? "The connection to this site was lost. Check that it runs, then try again." : error.message;
     return { facts: { ...watch.facts(), finish_reason: "cut" }, fault: lost };
   }
 }

@@ -63,10 +63,12 @@ async function answer(message) {
   const asked = question(index + (message.content ? 1 : 0));
   const controller = new AbortController();
   message.fault = "";
+  delete message.facts;
   setRunning(controller);
   drawAll();
   const element = log.querySelector(`[data-index="${index}"]`);
   element.classList.add("is-streaming");
+  element.querySelectorAll("[data-do]").forEach((tool) => { tool.hidden = true; });
   const before = message.content;
   let received = "";
   let frame = 0;

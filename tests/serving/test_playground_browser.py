@@ -104,3 +104,37 @@ def test_code_of_a_fresh_chat_is_a_request_that_can_be_sent(chatting: Page) -> N
     assert chat_request(body, len(code)).body["messages"]
     for name in ("python", "javascript"):
         assert "Say hello" in (chatting.locator(f"[data-code={name}]").text_content() or "")
+
+
+def test_html_in_an_answer_is_text_and_the_browser_has_nothing_to_report(chatting: Page) -> None:
+    reports: list[str] = []
+    chatting.on("console", lambda message: reports.append(message.text) if message.type == "error" else None)
+    words = (
+        '<b style="color:red" onclick="x()">bold</b> ![pic](http://127.0.0.9/x.png) [go](javascript:alert(1))'
+    )
+    chunk = {"choices": [{"index": 0, "delta": {"content": words}, "finish_reason": "stop"}]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
+    chatting.route(
+        "**/playground/ask/", lambda route: route.fulfill(content_type="text/event-stream", body=body)
+    )
+    chatting.fill("[name=text]", "Hello?")
+    chatting.click("[data-send]")
+    answer = chatting.locator(".bubble-assistant .bubble-text")
+    expect(answer).to_contain_text('<b style="color:red" onclick="x()">bold</b> pic go')
+    expect(answer.locator("a, img, b")).to_have_count(0)
+    assert reports == []
+
+
+def test_while_an_answer_goes_on_its_old_end_and_its_buttons_are_away(
+    browser: Browser, live_server: LiveServer, admin: User, deployment: Deployment
+) -> None:
+    chat = Conversation.objects.create(user=admin, title="my question", messages=json.dumps(CHAT)).pk
+    page = open_page(browser, live_server, admin, "desk", "light")
+    page.goto(f"{live_server.url}/playground/?chat={chat}")
+    page.route("**/playground/ask/", lambda route: None)
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator(".bubble-facts").last).to_have_text("")
+    expect(page.get_by_role("button", name="Continue")).to_be_hidden()
+    expect(page.get_by_role("button", name="Regenerate")).to_be_hidden()
+    page.click("[data-stop]")
+    expect(page.locator(".bubble-facts").last).to_contain_text("stopped by you")
