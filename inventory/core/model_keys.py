@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inventory.core.gguf import GgufError, Value
+from inventory.core.quantities import visible
 
 MAX_BLOCKS = 4_096
 F16_BYTES, F32_BYTES = 2, 4
@@ -40,6 +41,10 @@ class Keys:
             raise GgufError(
                 "general.architecture is missing: not a language model, or a later shard of a split one"
             )
+        if not architecture.isprintable():
+            raise GgufError(
+                f"general.architecture is {architecture[:60]!r}; control characters belong in no name"
+            )
         self.architecture = architecture
         if values.get("general.type", "model") != "model":
             raise GgufError(f"the file holds a {values['general.type']!r} and not a model")
@@ -48,7 +53,7 @@ class Keys:
     @property
     def name(self) -> str:
         name = self.values.get("general.name") or self.values.get("general.basename") or self.architecture
-        return str(name)[:200]
+        return visible(str(name))[:200]
 
     @property
     def pooling(self) -> str:

@@ -61,5 +61,12 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def visible(text: str) -> str:
+    """The text with control and direction characters escaped: what a file or host says moves no cursor."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
+
+
 def percent_text(fraction: float) -> str:
     return f"{significant(100 * fraction, 3 if abs(fraction) < 1 else 4)} %"

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from inventory.core.gguf import GgufError, GgufTruncated, Header, header_from_bytes
 from inventory.core.model_shape import ModelShape, shape_of
-from inventory.core.quantities import counted
+from inventory.core.quantities import counted, visible
 from inventory.models import Device, LanguageModel, ModelFile
 from inventory.remote import Connection, RemoteError, connect
 from jobs.progress import Progress
@@ -150,7 +150,7 @@ def _name(path: str) -> str:
     """People know a model by its file; what `general.name` says is often a training run."""
     name = PurePosixPath(path).name
     match = SHARD.match(name)
-    return (match["stem"] if match else name.removesuffix(".gguf"))[:200]
+    return visible(match["stem"] if match else name.removesuffix(".gguf"))[:200]
 
 
 def _with_shards(path: str, sizes: dict[str, int]) -> FoundFile | None:
@@ -234,7 +234,9 @@ def _save(device: Device, found: Looked, result: ScanResult) -> None:
     kept = []
     for file, outcome in found:
         if isinstance(outcome, GgufError):
-            result.problems.append(f"{device.name}: {file.path} cannot be used: {outcome}")
+            result.problems.append(
+                f"{device.name}: {visible(file.path)} cannot be used: {visible(str(outcome))}"
+            )
             continue
         row = ModelFile.objects.filter(device_id=device.pk, path=file.path).first()
         if outcome is not None:

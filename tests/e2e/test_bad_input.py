@@ -133,7 +133,7 @@ def test_file_that_is_no_gguf(
         page = words(visitor.open("/models/"))
     finally:
         broken.unlink()
-    assert "notes.gguf is not usable" in page
+    assert "notes.gguf cannot be used" in page
     assert len(site.rows("SELECT id FROM inventory_languagemodel")) == 1
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from django.core.management.base import BaseCommand
 
 from inventory.core.gguf import GgufError, read_header
 from inventory.core.model_shape import ModelShape, shape_of
-from inventory.core.quantities import bytes_text
+from inventory.core.quantities import bytes_text, visible
 from inventory.library import SHARD
 
 BAD_INPUT = 2
@@ -31,25 +33,46 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, file: Path, context: int, **options: Any) -> None:
         try:
+            if context < 1:
+                raise GgufError(f"a context of {context} tokens holds nothing; give --context 1 or more")
             shape = shape_at(file)
-        except (GgufError, OSError) as error:
-            self.stderr.write(f"{file}: {error}")
+        except GgufError as error:
+            self.stderr.write(visible(f"{file}: {error}"))
             sys.exit(BAD_INPUT)
         document = described(shape, context)
         if options["json"]:
             self.stdout.write(json.dumps(document, indent=1))
             return
         for line in lines(shape, document):
-            self.stdout.write(line)
+            self.stdout.write(visible(line))
 
 
 def shape_at(file: Path) -> ModelShape:
     """The shape of a model from its file, or from all shards when it is the first of them."""
     headers = []
     for path in shards(file):
-        with path.open("rb") as stream:
-            headers.append(read_header(stream, path.stat().st_size))
+        with opened(path) as stream:
+            headers.append(read_header(stream, os.fstat(stream.fileno()).st_size))
     return shape_of(headers)
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file to read; GgufError for what is none: a pipe or a device would be waited for without end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise GgufError("there is no such file; check the path") from None
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise GgufError(f"it cannot be opened: {reason}") from None
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        what = (
+            "a directory; name a .gguf file in it" if stat.S_ISDIR(mode) else "a pipe or a device, not a file"
+        )
+        raise GgufError(f"it is {what}")
+    return os.fdopen(descriptor, "rb")
 
 
 def shards(file: Path) -> list[Path]:
