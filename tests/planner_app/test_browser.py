@@ -243,7 +243,7 @@ def test_every_plan_page_is_readable_by_everybody(
     page = context.new_page()
     errors = complaints(page)
     addresses = [f"/plans/{run.pk}/" for run in runs]
-    addresses += ["/plans/", "/plans/new/", "/plans/file/", "/workload/"]
+    addresses += ["/plans/", "/plans/new/", "/plans/file/", "/workload/", f"/plans/{runs[0].pk}/change/"]
     addresses.append(f"/plans/compare/?run={runs[0].pk}&run={runs[1].pk}")
     found = {}
     for path in addresses:
