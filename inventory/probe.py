@@ -70,8 +70,10 @@ limits() {
   return 0
 }
 ours() {
-  grep -l -s -a E2LLM_MARKER=e2llm- /proc/[0-9]*/environ && return 0
-  [ -d /proc/self ] || ps eww -ax 2>/dev/null | grep E2LLM_MARKER=e2llm- | grep -v grep
+  for f in $(grep -l -s -a E2LLM_MARKER=e2llm- /proc/[0-9]*/environ); do
+    echo "$f"; grep -h -s -E '^Rss(Anon|Shmem):' "${f%environ}status"
+  done
+  [ -d /proc/self ] || ps eww -axo rss=,command= 2>/dev/null | grep E2LLM_MARKER=e2llm- | grep -v grep
   return 0
 }
 tools() {

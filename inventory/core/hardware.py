@@ -44,6 +44,7 @@ def hardware_of(found: dict[str, Section]) -> dict[str, Any]:
     facts["tools"] = text_of(found, "tools").split()
     facts["home"] = text_of(found, "home").strip()
     facts["has_our_processes"] = bool(text_of(found, "ours").strip())
+    facts["our_ram_bytes"] = parsers.held_by(text_of(found, "ours"))
     facts["driver"] = (
         text_of(found, "driver").strip().splitlines()[0] if text_of(found, "driver").strip() else ""
     )
@@ -78,7 +79,9 @@ def usable_memory(hardware: dict[str, Any], chosen_gpu: str = "") -> UsableMemor
     free = gpu["free_bytes"]
     name = gpu["name"] if len(hardware["gpus"]) > 1 else "GPU"
     text = f"{name}: {_gb(total)} ({source}) less {_gb(reserve)} in reserve"
-    if not hardware["has_our_processes"] and free is not None and free < usable:
+    if hardware["has_our_processes"]:
+        text += ", whatever was free at the probe: something of ours ran there"
+    elif free is not None and free < usable:
         usable, text = (
             free,
             f"{name}: {_gb(free)} free at the probe, other programs hold the rest of {_gb(total)}",
@@ -148,16 +151,18 @@ def _cgroup_limit(text: str) -> int | None:
 
 
 def _ram_usable(hardware: dict[str, Any]) -> tuple[int, str]:
+    """What our own processes hold is planned with; the rest is what was available at the probe."""
     total = hardware["memory_total_bytes"]
     reserve = max(int(total * RAM_RESERVE_FRACTION), RAM_RESERVE_BYTES)
     usable, text = (
         total - reserve,
         f"{_gb(total)} of RAM ({hardware['sources']['memory']}) less {_gb(reserve)} in reserve",
     )
-    available = hardware["memory_available_bytes"]
-    if not hardware["has_our_processes"] and available - reserve // 2 < usable:
-        usable = available - reserve // 2
-        text = f"{_gb(available)} of RAM available at the probe less {_gb(reserve // 2)} in reserve"
+    available, ours = hardware["memory_available_bytes"], hardware.get("our_ram_bytes", 0)
+    if available + ours - reserve // 2 < usable:
+        usable = available + ours - reserve // 2
+        held = f" and {_gb(ours)} that what we run there holds," if ours else ""
+        text = f"{_gb(available)} of RAM available at the probe{held} less {_gb(reserve // 2)} in reserve"
     return max(usable, 0), text
 
 

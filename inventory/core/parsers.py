@@ -223,3 +223,9 @@ def rpc_protocol(text: str) -> str:
 def _mebibytes(text: str) -> int | None:
     found = re.match(r"(\d+)(?:\s*MiB)?$", text)
     return int(found[1]) * MIB if found else None
+
+
+def held_by(ours: str) -> int:
+    """Bytes of RAM of our listed processes: `Rss…: n kB` lines on Linux, lines that begin with kilobytes on a Mac."""
+    kilobytes = re.findall(r"^(?:Rss\w+:)?\s*(\d+)\s", ours, re.MULTILINE)
+    return 1024 * sum(map(int, kilobytes))

@@ -107,7 +107,7 @@ class SeveralForm(forms.Form):
 
     lines = forms.CharField(
         label="Devices",
-        help_text="One a line: a name, then user@host or user@host:port. No name: the host is the name. # is a comment.",
+        help_text="One a line: a name, then user@host or user@host:port. No name: the host is it. # is a comment.",
         widget=forms.Textarea(
             attrs={
                 "rows": 6,

@@ -67,6 +67,20 @@ def test_memory_that_our_own_processes_hold_is_planned_with() -> None:
     assert usable_memory(found).gpu_bytes == 5937 * MIB - 512 * MIB
 
 
+def test_usable_memory_is_never_more_than_what_was_available_and_what_ours_hold() -> None:
+    small = {"meminfo": "MemTotal: 25000000 kB\nMemAvailable: 20000000 kB\n"}
+    nothing = usable_memory(hardware_of(sections(recordings.DEBIAN_VM | small)))
+    for listed in ("/proc/77/environ", "/proc/77/environ\nRssAnon:\t   0 kB\nRssShmem:\t 0 kB\n"):
+        found = hardware_of(sections(recordings.DEBIAN_VM | small | {"ours": listed}))
+        assert usable_memory(found) == nothing and nothing.gpu_bytes < 20_000_000 * KIB
+    held = "/proc/77/environ\nRssAnon:\t 900000 kB\nRssShmem:\t 100000 kB\n/proc/78/environ\n"
+    ours = usable_memory(hardware_of(sections(recordings.DEBIAN_VM | small | {"ours": held})))
+    assert ours.gpu_bytes == nothing.gpu_bytes + 1_000_000 * KIB
+    assert "1.0 GB that what we run there holds" in ours.text and "available at the probe" in ours.text
+    mac = "  2048 /opt/bin/llama-server E2LLM_MARKER=e2llm-1 HOME=/Users/a\n"
+    assert hardware_of(sections(recordings.M2_MAX | {"ours": mac}))["our_ram_bytes"] == 2048 * KIB
+
+
 def test_unified_memory_is_one_pool_up_to_what_the_gpu_may_take() -> None:
     small = usable_memory(hardware_of(sections(recordings.M2_MAX)))
     wired = usable_memory(hardware_of(sections(recordings.M1_MAX_WIRED)))
