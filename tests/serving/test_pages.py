@@ -211,6 +211,7 @@ def test_traffic_page_draws_the_queue_of_each_replica(
 def test_the_queue_of_each_replica_is_drawn_over_every_range(
     admin_client: Client, request_sample: RequestSample, traffic_samples: None, span: str
 ) -> None:
+    RequestSample.objects.update(handover="none", cached_tokens=20)
     found = admin_client.get(f"/traffic/charts/?range={span}").json()
     own = next(series for series in found["figures"]["queue"]["data"] if series["name"] == "D2 (box-2)")
     assert set(own["y"]) == {3.0}
