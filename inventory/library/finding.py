@@ -33,11 +33,12 @@ for root; do
   [ -d "$root" ] || continue
   real=$(cd -P -- "$root" && pwd) || continue
   find -L "$root" -maxdepth 8 -type f -name '*.gguf' -exec sh -c '
-    real=$1; shift
+    real=$1; shift; line=$(printf "\nx"); line=${line%x}
     for f; do
       to=$(readlink -f "$f" 2>/dev/null || echo "$f")
       case $to in "$real"/*) ;; *) continue ;; esac
       size=$(stat -L -c %s "$f" 2>/dev/null || stat -L -f %z "$f") || continue
+      case $f in *"$line"*) printf "odd\t%s\t%s\n" "$size" "$(printf %s "$f" | tr "\n" "?")"; continue ;; esac
       printf "gguf\t%s\t%s\n" "$size" "$f"
     done' sh "$real" {} +
 done 2>/dev/null
@@ -47,7 +48,10 @@ exit 0
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file and its size; for a split model the first shard and the bytes of all."""
+    """A file and its size; for a split model the first shard and the bytes of all.
+
+    A file whose name no line can carry has no shards, and `?` in its path where the line breaks.
+    """
 
     path: str
     size_bytes: int
@@ -125,7 +129,11 @@ async def find(connection: Connection, roots: Sequence[str]) -> list[FoundFile]:
     done = await connection.script(FIND_PROGRAM, list(roots), timeout_seconds=FIND_SECONDS)
     rows = re.findall(r"^gguf\t(\d+)\t(/.+\.gguf)$", done.stdout, re.MULTILINE)
     sizes = dict(sorted((path, int(size)) for size, path in rows)[:MAX_FILES])
-    return [file for path in sizes if (file := _with_shards(path, sizes)) is not None]
+    odd = re.findall(r"^odd\t(\d+)\t(/.+)$", done.stdout, re.MULTILINE)[:MAX_FILES]
+    return [
+        *(file for path in sizes if (file := _with_shards(path, sizes)) is not None),
+        *(FoundFile(path, int(size), ()) for size, path in odd),
+    ]
 
 
 def file_at(path: str, sizes: dict[str, int]) -> FoundFile:
@@ -137,7 +145,7 @@ async def found_again(connection: Connection, path: str) -> FoundFile:
     """The file at a known path with its shards; RemoteError when it is gone."""
     folder = str(PurePosixPath(path).parent)
     for file in await find(connection, [folder]):
-        if file.path == path:
+        if file.path == path and file.shards:
             return file
     raise RemoteError(f"{path} is no longer on {connection.name}. Look for models again.")
 
@@ -189,6 +197,9 @@ async def _look(device: Device, known: Known) -> Looked:
         roots = device.model_roots or default_roots(home)
         results: Looked = []
         for found in await find(connection, roots):
+            if not found.shards:
+                results.append((found, GgufError("its path holds a line break; rename it")))
+                continue
             row = known.get((device.pk, found.path))
             if row is not None and row.size_bytes == found.size_bytes and not _shape(row).problem:
                 results.append((found, None))

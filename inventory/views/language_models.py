@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from django.contrib import messages
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
@@ -31,12 +33,21 @@ def index(request: HttpRequest) -> HttpResponse:
     models = LanguageModel.objects.prefetch_related("files__device")
     last = Job.objects.about("models").filter(state=State.SUCCEEDED).first()
     context = {
-        "rows": [{"model": model, "shape": ModelShape.from_dict(model.shape)} for model in models],
+        "rows": [
+            {"model": model, "shape": ModelShape.from_dict(model.shape), "places": _places(model)}
+            for model in models
+        ],
         "library": library_folder(),
         "job": shown_job("models"),
         "problems": [line.text for line in last.lines.all()] if last else [],
     }
     return render(request, "inventory/models.html", context)
+
+
+def _places(model: LanguageModel) -> str:
+    """Where copies lie: `box-1 (2 files), library`."""
+    counts = Counter(file.device.name if file.device else "library" for file in model.files.all())
+    return ", ".join(f"{name} ({count} files)" if count > 1 else name for name, count in counts.items())
 
 
 @require_GET

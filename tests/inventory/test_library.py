@@ -72,6 +72,18 @@ def test_what_is_not_a_model_is_named_and_does_not_disturb(
     assert any("cut.gguf" in problem and "truncated" in problem for problem in found.problems)
 
 
+def test_a_name_with_a_line_break_is_named_and_not_dropped(
+    device: Device, models: Path, make_progress: MakeProgress
+) -> None:
+    tiny.LLAMA.write(models / "two\nlines.gguf")
+    tiny.LLAMA.write(models / "good.gguf")
+    found = library.scan([device], make_progress(), with_library=False)
+    assert paths() == ["good.gguf"]
+    assert any(
+        "two?lines.gguf cannot be used: its path holds a line break" in text for text in found.problems
+    )
+
+
 def test_copies_are_one_model_and_other_weights_another(
     device: Device, models: Path, lab: list[DemoHost], make_progress: MakeProgress
 ) -> None:

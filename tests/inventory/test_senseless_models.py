@@ -47,6 +47,16 @@ def test_a_model_without_a_copy_is_not_offered_for_profiles(
     assert LanguageModel.objects.usable().get() == model
 
 
+def test_two_copies_on_one_device_are_counted(
+    admin_client: Client, devices: list[Device], model: LanguageModel
+) -> None:
+    keep(model, devices[0])
+    ModelFile.objects.create(
+        model=model, device=devices[0], path="/m/again.gguf", size_bytes=1, seen_at=timezone.now()
+    )
+    assert f"{devices[0].name} (2 files)" in admin_client.get("/models/").content.decode()
+
+
 def test_only_a_model_without_a_copy_is_removed(
     admin_client: Client, viewer_client: Client, devices: list[Device], model: LanguageModel
 ) -> None:
