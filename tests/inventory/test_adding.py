@@ -265,6 +265,7 @@ def test_a_changed_host_key_shows_both_fingerprints_and_needs_a_reason(
     Device.objects.filter(pk=device.pk).update(host_key=HOST_KEY)
     page = admin_client.get(f"/devices/{device.pk}/host-key/").content.decode()
     assert page.count("SHA256:") == 2 and "The two differ" in page
+    assert f"ssh-keyscan -t ed25519 -p {lab[0].port} {lab[0].address}" in page
     assert admin_client.post(f"/devices/{device.pk}/host-key/", {"line": right}).status_code == 422
     assert Device.objects.get().host_key == HOST_KEY
     admin_client.post(f"/devices/{device.pk}/host-key/", {"line": right, "reason": "new disk"})
