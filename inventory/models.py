@@ -13,7 +13,7 @@ from inventory.core.availability import Window
 from inventory.core.gpus import is_unified
 from inventory.core.hardware import main_gpu
 from inventory.core.model_shape import ModelShape
-from inventory.core.profile import DEEP, at_depth
+from inventory.core.profile import DEEP, Timing, at_depth, measured_text, off_by
 from inventory.core.quantities import percent_text
 
 NOISY_RESIDUAL = 0.5
@@ -166,6 +166,17 @@ class Device(models.Model):
             return "cpu"
         return "unified" if is_unified(self.hardware, gpu) else "gpu"
 
+    @property
+    def ram_total_bytes(self) -> int:
+        """0 before the first probe."""
+        return int(self.hardware.get("memory_total_bytes") or 0)
+
+    @property
+    def main_total_bytes(self) -> int:
+        """What the main memory pool has in all, used or not; 0 before the first probe."""
+        gpu = self.gpu
+        return int(gpu["total_bytes"] or 0) if gpu and self.main_pool == "gpu" else self.ram_total_bytes
+
     def was_seen_recently(self) -> bool:
         return self.last_seen_at is not None and timezone.now() - self.last_seen_at < SEEN_RECENTLY
 
@@ -284,11 +295,25 @@ class Profile(models.Model):
         return f"{self.model} on {self.device}, version {self.version}"
 
     @property
+    def is_recalibrated(self) -> bool:
+        """Whether its seconds come from requests that were answered and not from its timings."""
+        return bool(self.made_under.get("recalibrated", {}).get("phases"))
+
+    @property
+    def off_the_fit(self) -> float:
+        """Largest relative distance between a timing and the tables, levelled ones among them."""
+        return max(self.residual, off_by(self.tables, [Timing(**sample) for sample in self.samples]))
+
+    @property
+    def head_text(self) -> str:
+        return measured_text(self.tables["decode"]["head_seconds"][0])
+
+    @property
     def noise_text(self) -> str:
         """How far the timings lie from the fit, when that is too far to plan with; empty while it is not."""
-        if self.residual <= NOISY_RESIDUAL:
+        if self.residual <= NOISY_RESIDUAL or self.is_recalibrated:
             return ""
-        return f"noisy: {percent_text(self.residual)} off the fit; measure again when the machine is quiet"
+        return f"noisy: {percent_text(self.off_the_fit)} off the fit; measure again when the machine is quiet"
 
     @property
     def memory_overhead_bytes(self) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 from django import forms
+from django.utils import timezone
 
 from inventory.core.availability import DAYS
+from inventory.core.quantities import bytes_text
 from inventory.forms.place import NAME, PlaceForm
 from inventory.models import Device
 
@@ -84,6 +87,15 @@ class SettingsForm(PlaceForm):
         days = "".join(sorted(data["available_days"]))
         return data | {"address": data["address"] or None, "available_days": days}
 
+    def clean_available_until(self) -> date | None:
+        last: date | None = self.cleaned_data["available_until"]
+        today = timezone.now().date()
+        if last is not None and last < today and last != self.device.available_until:
+            raise forms.ValidationError(
+                f"{last} is over: no plan would use it. Enter a day from {today} on (UTC), or set it to maintenance."
+            )
+        return last
+
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         start, end = cleaned.get("available_from"), cleaned.get("available_to")
@@ -111,6 +123,7 @@ class MemoryForm(forms.Form):
         main, ram = device.gpu_usable_bytes or 0, device.ram_usable_bytes or 0
         super().__init__(data, initial={"main_gb": round(main / GB, 3), "ram_gb": round(ram / GB, 3)})
         self.fields["main_gb"].label = MAIN_POOL_LABELS[device.main_pool]
+        self.device = device
         if device.main_pool != "gpu":
             del self.fields["ram_gb"]
 
@@ -120,7 +133,19 @@ class MemoryForm(forms.Form):
             raise forms.ValidationError(
                 "Enter more than 0. To keep the device out of plans, set it to maintenance."
             )
-        return size
+        return self._within(size, self.device.main_total_bytes)
+
+    def clean_ram_gb(self) -> float:
+        return self._within(float(self.cleaned_data["ram_gb"]), self.device.ram_total_bytes)
+
+    def _within(self, size_gb: float, total_bytes: int) -> float:
+        """A machine cannot hold more than it has; where the probe does not know that, anything is believed."""
+        if total_bytes and round(size_gb, 3) > round(total_bytes / GB, 3):
+            raise forms.ValidationError(
+                f"{self.device} has {bytes_text(total_bytes)} of this memory in all. Enter at most that; if memory was "
+                "added, probe it again first."
+            )
+        return size_gb
 
     def sizes(self) -> tuple[int, int]:
         data = self.cleaned_data

@@ -4,6 +4,7 @@ from inventory.profiling import recalibrate
 from inventory.remote import HostKey
 from inventory.remote import host_key as read_host_key
 from inventory.services.devices import (
+    OUTDATED,
     confirm_host_key,
     override_memory,
     register_local,
@@ -13,6 +14,7 @@ from inventory.services.devices import (
     same_machine_text,
     set_maintenance,
     settle,
+    twins_of,
     use_probed_memory,
 )
 from inventory.services.profiles import CannotReuse, reuse_offers, reuse_profile
@@ -39,6 +41,7 @@ from inventory.services.work import (
 )
 
 __all__ = [
+    "OUTDATED",
     "CannotReuse",
     "HostKey",
     "NewDevice",
@@ -63,6 +66,7 @@ __all__ = [
     "reuse_offers",
     "reuse_profile",
     "same_machine_text",
+    "twins_of",
     "serving_now",
     "set_maintenance",
     "settle",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Model
+from django.db.models import Model, Q
 from django.db.models.deletion import Collector
 
 from accounts.models import User
@@ -14,10 +15,13 @@ from accounts.services import audit
 from inventory import profiling
 from inventory.core.hardware import usable_memory
 from inventory.core.quantities import bytes_text, counted
-from inventory.models import Device, ModelFile
+from inventory.models import Device, Link, ModelFile
 from inventory.remote import host_key as read_host_key
 from inventory.services.registration import CannotRegister
 from inventory.services.work import serving_now
+
+OUTDATED = ", outdated: an address changed since"
+LONGEST_METHOD = 80
 
 
 def register_local(name: str, user: User | None, *, address: str = "", llama_folder: str = "") -> Device:
@@ -48,6 +52,20 @@ def same_machine_text(device: Device) -> str:
         f"This is already {names}: {sign}. Plans count the memory of one machine once, or as it was set by hand. "
         "Remove one of them unless you want the machine to stand for several."
     )
+
+
+def twins_of(devices: Iterable[Device]) -> dict[int, str]:
+    """By device id the names of the others that are the same machine."""
+    by_machine: dict[str, list[Device]] = {}
+    for device in devices:
+        if device.boot_id:
+            by_machine.setdefault(device.boot_id, []).append(device)
+    return {
+        one.pk: ", ".join(other.name for other in same if other != one)
+        for same in by_machine.values()
+        if len(same) > 1
+        for one in same
+    }
 
 
 def confirm_host_key(device: Device, line: str, reason: str, user: User | None) -> None:
@@ -87,16 +105,26 @@ def use_probed_memory(device: Device, user: User | None) -> None:
     audit(user, "device.memory_probed", device.name)
 
 
-def settle(device: Device, values: dict[str, Any], user: User | None) -> None:
-    """Save what an admin set on the device's form."""
+def settle(device: Device, values: dict[str, Any], user: User | None) -> set[str]:
+    """Save what an admin set on the device's form; returns the names of what is now different."""
     changed = {key: value for key, value in values.items() if getattr(device, key) != value}
     for key, value in changed.items():
         setattr(device, key, value)
     device.save(update_fields=list(changed))
     if "chosen_gpu" in changed:
         _follow_gpu(device)
+    if "address" in changed:
+        _outdate_links(device)
     if changed:
         audit(user, "device.changed", device.name, {key: _noted(value) for key, value in changed.items()})
+    return set(changed)
+
+
+def _outdate_links(device: Device) -> None:
+    """Another address may be another network; measuring again writes another method."""
+    for link in Link.objects.filter(Q(source=device) | Q(target=device)).exclude(method__endswith=OUTDATED):
+        link.method = link.method[: LONGEST_METHOD - len(OUTDATED)] + OUTDATED
+        link.save(update_fields=["method"])
 
 
 def _follow_gpu(device: Device) -> None:

@@ -35,7 +35,9 @@ TONES = {
 @require_GET
 def index(request: HttpRequest) -> HttpResponse:
     devices = Device.objects.prefetch_related(RUNNING).select_related("reached_through")
-    return render(request, "inventory/devices.html", {"rows": [_row(device) for device in devices]})
+    twins = services.twins_of(devices)
+    rows = [_row(device) | {"twins": twins.get(device.pk, "")} for device in devices]
+    return render(request, "inventory/devices.html", {"rows": rows})
 
 
 @require_GET
@@ -65,9 +67,18 @@ def settings(request: HttpRequest, device_id: int) -> HttpResponse:
     form = SettingsForm(request.POST, device=device)
     if not form.is_valid():
         return _page(request, device, REJECTED, settings_form=form)
-    services.settle(device, form.values(), person(request))
-    messages.success(request, "Saved. Probe the device again so that the new places are read.")
+    changed = services.settle(device, form.values(), person(request))
+    messages.success(request, _saved_text(changed))
     return redirect("inventory:device", device.pk)
+
+
+def _saved_text(changed: set[str]) -> str:
+    text = "Saved." if changed else "Nothing was changed."
+    if changed & {"llama_folder", "model_roots"}:
+        text += " Probe the device again so that the new places are read."
+    if "address" in changed:
+        text += " Its links were measured at another address: measure them again."
+    return text
 
 
 @require_POST
@@ -130,6 +141,7 @@ def host_key(request: HttpRequest, device_id: int) -> HttpResponse:
         "shown": shown,
         "pinned": services.read_host_key(device.host_key),
         "form": form,
+        "command": services.print_command(shown, device.host, device.port),
     }
     return render(request, "inventory/host_key.html", context, status=REJECTED if form.errors else 200)
 
