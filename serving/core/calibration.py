@@ -24,13 +24,10 @@ class Observation:
         """What the devices' seconds must be multiplied with; the links were measured apart and stay."""
         return max(self.seconds - self.link_seconds, 0.0) / self.device_seconds
 
-    def error(self, factor: float) -> float:
-        return abs(factor * self.device_seconds + self.link_seconds - self.seconds) / self.seconds
-
 
 @dataclass(frozen=True)
 class Adjustment:
-    """The factor of one replica in one phase, with medians over its requests before and after."""
+    """The factor of one replica in one phase, with medians over its requests and how far apart those are."""
 
     factor: float
     requests: int
@@ -50,13 +47,16 @@ def adjustment(observations: Sequence[Observation]) -> Adjustment | None:
         return None
     middle = median(one.factor for one in observations)
     factor = min(max(middle, SMALLEST_FACTOR), LARGEST_FACTOR)
+    measured = median(one.seconds for one in observations)
+    predicted = median(one.device_seconds + one.link_seconds for one in observations)
+    corrected = median(factor * one.device_seconds + one.link_seconds for one in observations)
     return Adjustment(
         factor=factor,
         requests=len(observations),
-        measured_seconds=median(one.seconds for one in observations),
-        predicted_seconds=median(one.device_seconds + one.link_seconds for one in observations),
-        error_before=median(one.error(1.0) for one in observations),
-        error_after=median(one.error(factor) for one in observations),
+        measured_seconds=measured,
+        predicted_seconds=predicted,
+        error_before=abs(predicted - measured) / measured,
+        error_after=abs(corrected - measured) / measured,
     )
 
 
