@@ -10,7 +10,7 @@ from typing import Any
 from inventory.core.link_matrix import outliers
 from inventory.core.model_fit import Setting, fit_of
 from inventory.core.model_shape import ModelShape
-from inventory.core.profile import DECODE, DEEP, Timing, cell_seconds, predict
+from inventory.core.profile import DECODE, DEEP, PREFILL, SAVES, Timing, cell_seconds, measured_text, predict
 from inventory.core.quantities import bandwidth_text, bytes_text, counted, percent_text, seconds_text
 from inventory.models import Device, LanguageModel, Link, Profile
 
@@ -18,6 +18,10 @@ Json = dict[str, Any]
 AXES = {
     "decode": ("micro_batch", "Requests decoded together"),
     "prefill": ("tokens", "Prompt length (tokens)"),
+}
+TERMS = {
+    "decode": "the head and a block for each",
+    "prefill": "the head and a block for each, without what the last block saves",
 }
 WORDS = {"decode": "decode step", "prefill": "prompt"}
 
@@ -112,6 +116,8 @@ def latency_table(profile: Profile, phase: str) -> Json:
     deep = profile.tables.get(DEEP) if phase == DECODE else None
     columns = [title, f"Block, {_pool_name(profile)}", *(["Block, in RAM"] if second else [])]
     columns += [*([_deep_name(deep)] if deep else []), "Head"]
+    saves = table.get(SAVES) if phase == PREFILL else None
+    columns += ["Last block saves"] if saves else []
     at_depth = dict(zip(deep["micro_batch"], deep["gpu_block_seconds"], strict=True)) if deep else {}
     rows = []
     for index, size in enumerate(table[axis]):
@@ -120,8 +126,9 @@ def latency_table(profile: Profile, phase: str) -> Json:
             *([second[index]] if second else []),
             *([at_depth.get(size)] if deep else []),
             table["head_seconds"][index],
+            *([saves[index]] if saves else []),
         ]
-        rows.append([size, *("–" if value is None else seconds_text(value) for value in cells)])
+        rows.append([size, *("–" if value is None else measured_text(value) for value in cells)])
     return {"columns": columns, "rows": rows}
 
 
@@ -168,10 +175,12 @@ def profile_charts(profile: Profile) -> list[Json]:
                 "table": latency_table(profile, phase),
             }
         )
+        if profile.is_recalibrated:  # its tables are not those of the timings
+            continue
         charts.append(
             {
                 "id": f"{phase}-fit-{profile.pk}",
-                "caption": f"{caption}, measured on slices beside what the tables say",
+                "caption": f"{caption}, measured on slices beside what the tables say: {TERMS[phase]}",
                 "figure": fit_figure(profile, phase),
                 "table": fit_table_of_profile(profile, phase),
             }

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from inventory.core.quantities import counted
+from inventory.core.quantities import counted, seconds_text
 
 DECODE, PREFILL, DEEP = "decode", "prefill", "deep_decode"
 SAVES = "last_block_saves_seconds"
@@ -142,10 +142,29 @@ def _with_cache(
     return [float(f"{value:.6g}") for value in np.array(seconds) + share * added * past]
 
 
+def measured_text(seconds: float) -> str:
+    """Seconds of a table as a person reads them; the smallest that a table holds was not measured."""
+    return "too small to measure" if seconds <= SMALLEST_SECONDS else seconds_text(seconds)
+
+
 def predict(table: dict[str, Any], index: int, blocks: int) -> float:
     """Seconds of a model of `blocks` blocks at one point of the table's grid, beside what was measured."""
     saved = table[SAVES][index] if SAVES in table else 0.0
     return float(table["head_seconds"][index] - saved + blocks * table["gpu_block_seconds"][index])
+
+
+def off_by(tables: dict[str, Any], timings: Iterable[Timing]) -> float:
+    """Largest relative distance of a prompt or step in the main pool from what the tables give for it."""
+    grouped: dict[str, list[Timing]] = defaultdict(list)
+    for timing in timings:
+        if timing.pool == "gpu" and timing.phase != DEEP:
+            grouped[timing.phase].append(timing)
+    errors = [0.0]
+    for phase, chosen in grouped.items():
+        sizes = tables[phase]["tokens" if phase == PREFILL else "micro_batch"]
+        for (size, depth), seconds in cell_seconds(chosen).items():
+            errors.append(abs(predict(tables[phase], sizes.index(size), depth) - seconds) / seconds)
+    return max(errors)
 
 
 def _phase(timings: Sequence[Timing], phase: str, head_blocks: float) -> dict[str, Any]:

@@ -38,6 +38,8 @@ def recalibrate(
     `memory` is what the device took beside what was predicted; without it the version before counts on.
     """
     made_under = made.made_under | {"recalibrated": source | {"from_version": made.version}}
+    if factors:
+        made_under["noisy"] = []
     if memory is not None:
         made_under |= {"memory": memory | {"deployment": source["deployment"]}}
     new = _store(

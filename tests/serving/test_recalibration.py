@@ -106,7 +106,9 @@ def test_profiles_follow_what_was_measured_and_the_error_is_gone(
             scaled = one.tables[phase["phase"]]["gpu_block_seconds"]
             assert scaled == pytest.approx([value * phase["factor"] for value in old], rel=0.001)
     shown = admin_client.get(f"/profiles/{new[0].pk}/").content.decode()
-    assert "Recalibrated from version 1" in shown
+    assert "Recalibrated from version 1" in shown and "scaled from version 1 by requests" in shown
+    assert "off the curve" not in shown and "Time it again" not in shown
+    assert ">Recalibrated<" in admin_client.get("/profiles/").content.decode()
     with pytest.raises(CannotRecalibrate, match="nothing was changed"):
         recalibration.recalibrate(deployment, None)
 
