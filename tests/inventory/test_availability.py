@@ -52,7 +52,8 @@ def test_plans_leave_out_a_device_whose_last_day_is_over(admin_client: Client, d
     path = f"/devices/{device.pk}/settings/"
     half = settings_of(device, available_from="09:00")
     assert admin_client.post(path, half).status_code == 422
-    admin_client.post(path, settings_of(device, available_days=["0", "4"], available_until=YESTERDAY))
+    admin_client.post(path, settings_of(device, available_days=["0", "4"], available_until="2999-01-01"))
+    Device.objects.filter(pk=device.pk).update(available_until=YESTERDAY)  # as when the day has passed
     device.refresh_from_db()
     assert device.available_days == "04"
     assert device not in Device.objects.usable() and devices[1] in Device.objects.usable()
