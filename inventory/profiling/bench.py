@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from inventory.core.profile import DECODE, DEEP, PREFILL, Timing
+from inventory.core.quantities import counted
 from inventory.core.slices import SlicePlan, joined_ranges
 from inventory.profiling.held import Launch
 from inventory.profiling.settings import Grid
@@ -27,7 +28,7 @@ while [ $# -ge 3 ]; do
   shift 3
 done
 """
-ENDED_PROGRAM = 'test -f "$1.exit" || exit 1; echo "exit status $(cat "$1.exit")"; tail -n 4 -- "$1.log"'
+ENDED_PROGRAM = 'test -f "$1.exit" || exit 1; echo "exit status $(cat "$1.exit")"; tail -n 40 -- "$1.log"'
 RANGES_AT_ONCE = 300
 
 
@@ -150,13 +151,20 @@ def _token(station: Station, number: int) -> int:
     return min(FIRST_TOKEN, station.vocabulary - 1) + number * 7 % min(usual, 5000)
 
 
+def not_started(blocks: int, log: str) -> str:
+    """The line of the log that names the cause, and below it the log with its lines whole."""
+    lines = [line for line in log.splitlines() if line.strip()] or ["its log is empty"]
+    named = [line for line in lines if "error" in line.lower()] or lines[-1:]
+    cause = f"llama-server did not start with a slice of {counted(blocks, 'block')}: {named[0].strip()}"
+    return "\n".join([cause, *lines])
+
+
 async def _wait_ready(connection: Connection, folder: str, launch: Launch, server: LlamaServer) -> None:
     end = asyncio.get_running_loop().time() + START_SECONDS
     while await server.health() != Health.READY:
         await asyncio.sleep(0.05)
         ended = await connection.run(["/bin/sh", "-c", ENDED_PROGRAM, "sh", f"{folder}/{launch.name}"])
         if ended.succeeded:
-            text = ended.stdout.strip()[-400:]
-            raise UpstreamError(f"llama-server did not start with a slice of {launch.blocks} blocks: {text}")
+            raise UpstreamError(not_started(launch.blocks, ended.stdout))
         if asyncio.get_running_loop().time() > end:
             raise UpstreamError(f"llama-server did not load a slice within {START_SECONDS:g} s")

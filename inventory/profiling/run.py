@@ -116,9 +116,12 @@ async def _time(
         )
         made = await asyncio.to_thread(save, device, model, timings)
     except (RemoteError, UpstreamError, GgufError, ProfileError) as error:
-        watch.report(device.name, "not timed", 1.0, 0.0)
-        watch.progress.fail_step(key, str(error))
-        return str(error)
+        cause, *log = str(error).splitlines() or ["no reason was given"]
+        for line in log:
+            watch.progress.log(f"{device.name}: {line}")
+        watch.report(device.name, "not timed", 0.0, 0.0)
+        watch.progress.fail_step(key, "not timed")
+        return cause
     rounds = 1 + max(timing.round for timing in timings)
     watch.report(device.name, "timed", 1.0, 0.0)
     watch.progress.end_step(
