@@ -129,6 +129,8 @@ def _stage_row(stage: Json, first_block: int, slowest_seconds: float, bottleneck
     return {
         "device": stage["device"],
         "is_master": stage["master"],
+        "first_block": first_block,
+        "first_cpu_block": first_block + gpu_blocks,
         "n_blocks": n_blocks,
         "blocks_text": _blocks_text(first_block, n_blocks),
         "gpu_blocks": gpu_blocks,

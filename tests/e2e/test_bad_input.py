@@ -159,13 +159,13 @@ def test_model_larger_than_the_fleet(
     visitor: Visitor, site: Site, lab: list[DemoHost], profiled: tuple[int, int]
 ) -> None:
     device, model = profiled
-    typed = {"main_gb": 0.05, "reason": "to be too small"}
+    typed = {"main_gb": 0.01, "reason": "to be too small"}
     visitor.send(f"/devices/{device}/memory/", typed, page=visitor.open(f"/devices/{device}/"))
     visitor.send("/plans/new/", PLAN | {"model": model, "devices": [device]})
     visitor.finished_job("planner.execute_run")
     [(run,)] = site.rows("SELECT id FROM planner_planrun ORDER BY id DESC LIMIT 1")
     page = words(visitor.open(f"/plans/{run}/"))
     assert "No plan can hold these limits" in page
-    assert "No device has room for the output layer" in page
+    assert "No device has room for the output layer" in page, page
     assert "Smallest change that helps Add a device with" in page
     assert site.rows("SELECT plan FROM planner_planrun WHERE id = ?", run) == [(None,)]

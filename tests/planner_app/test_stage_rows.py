@@ -55,6 +55,11 @@ def test_block_ranges_follow_the_pipeline() -> None:
     assert [row["blocks_text"] for row in replica["stages"]] == ["blocks 0–14", "blocks 15–23"]
 
 
+def test_the_map_of_blocks_has_each_part_where_it_lies() -> None:
+    (replica,) = stage_rows(TWO_STAGES)
+    assert [(row["first_block"], row["first_cpu_block"]) for row in replica["stages"]] == [(0, 10), (15, 24)]
+
+
 def test_the_two_tone_bar_is_the_share_of_blocks() -> None:
     first = stage_rows(TWO_STAGES)[0]["stages"][0]
     assert (first["gpu_percent"], first["cpu_percent"]) == (66.7, 33.3)

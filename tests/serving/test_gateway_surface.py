@@ -117,7 +117,8 @@ async def test_log_probabilities_of_plain_text_have_their_own_shape(
     create = gateway.openai.completions.create
     options = {"model": MODEL, "prompt": "Once upon", "temperature": 0, "max_tokens": 4}
     whole = (await create(**options, logprobs=alternatives)).choices[0]
-    text, offsets = "", []
+    text = ""
+    offsets: list[int] = []
     async for chunk in await create(**options, logprobs=alternatives, stream=True):
         for choice in chunk.choices:
             text += choice.text

@@ -134,7 +134,10 @@ def test_deployment_page_shows_measured_beside_predicted(
 ) -> None:
     text = admin_client.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "20 tokens/s" in text
-    assert "Prompt tokens per s: measured <strong>200 tokens/s</strong>, planned 200 tokens/s: as predicted" in text
+    assert (
+        "Prompt tokens per s: measured <strong>200 tokens/s</strong>, planned 200 tokens/s: as predicted"
+        in text
+    )
     assert "1 of 2" in text
     assert "Stop it" in text
 
