@@ -102,7 +102,7 @@ async def test_log_probabilities_of_a_chat_come_without_alternatives_unless_aske
     create = gateway.openai.chat.completions.create
     options = {"model": MODEL, "messages": ASK, "temperature": 0, "max_tokens": 4, "logprobs": True}
     whole = (await create(**options)).choices[0].logprobs.content
-    tokens = []
+    tokens: list[Any] = []
     async for chunk in await create(**options, stream=True):
         for choice in chunk.choices:
             tokens += choice.logprobs.content if choice.logprobs else []
