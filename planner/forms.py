@@ -278,8 +278,8 @@ class WhatIfForm(forms.Form):
         for name, value in (cluster["workload"] | cluster["policy"]).items():
             if name in self.fields:
                 self.fields[name].initial = value
-        for shown in (*self.numbers(), self["model"]):
-            shown.field.widget.attrs["aria-describedby"] = f"{shown.auto_id}_error"
+        for bound in (*self.numbers(), self["model"]):
+            bound.field.widget.attrs["aria-describedby"] = f"{bound.auto_id}_error"
 
     def numbers(self) -> list[forms.BoundField]:
         return [self[name] for name in (*WHAT_IF_WORKLOAD, *WHAT_IF_POLICY)]
@@ -288,6 +288,10 @@ class WhatIfForm(forms.Form):
         """Groups of devices to tick, where there are any."""
         offered = {"without": True, "added": self.offers.devices, "twins": self.offers.twins}
         return [self[name] for name, choices in offered.items() if choices]
+
+    def shown(self) -> list[forms.BoundField]:
+        """The fields that are on the page, each with a place for its errors."""
+        return [*self.numbers(), *([self["model"]] if self.offers.models else []), *self.chips()]
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

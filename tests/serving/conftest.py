@@ -57,7 +57,7 @@ class Laboratory:
                 "output_bytes": 30_000_000,
             },
             "workload": {"context_tokens": self.context_tokens, "input_tokens": 64, "output_tokens": 32},
-            "policy": {"handover": True},
+            "policy": {"handover": True, "topology": "star"},
             "links": {"default": {"bytes_per_second": 115e6, "latency_seconds": 0.0003}},
             "devices": [{"name": name, "ram_usable_bytes": 0} for name in self.devices],
         }
