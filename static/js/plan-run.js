@@ -65,7 +65,7 @@ panel?.addEventListener("e2llm:job-generations", ({ detail }) => {
 
 // The result takes a moment to load: until then nothing here may say that no plan was found yet.
 panel?.addEventListener("e2llm:job-finished", () => {
-  document.querySelector("[data-run-ended]").hidden = false;
+  document.querySelector("[data-run-ended]")?.toggleAttribute("hidden", false); // a launch has its own next step
   stages.hidden = !stages.querySelector(".replica");
   location.reload();
 });
