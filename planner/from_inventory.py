@@ -12,8 +12,8 @@ from typing import Any
 from inventory.core.model_fit import slot_overhead_bytes
 from inventory.core.model_shape import BlockShape, ModelShape
 from inventory.core.profile import DEEP
+from inventory.core.quantities import counted
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
-from planner.core.counted import counted
 
 FORMAT = "e2llm-cluster/1"
 WORDS = frozenset({"name", "hardware", "kind", "main_pool"})  # what a device is called, beside its numbers

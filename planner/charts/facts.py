@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from inventory.core.quantities import bytes_text, percent_text, rate_text, seconds_text, significant
+from inventory.core.quantities import bytes_text, counted, percent_text, rate_text, seconds_text, significant
 from planner.charts.stages import stage_rows
 from planner.charts.words import ESTIMATED, counts_handover, meanings
-from planner.core.counted import counted
 from planner.core.objective import QUANTITIES, SIMULATED_WAIT, WAIT
 from planner.models import Origin
 

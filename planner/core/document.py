@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isfinite, isnan
 from typing import Any, TypeVar
 
-from planner.core.counted import counted
+from inventory.core.quantities import counted
 from planner.core.errors import BadDocument
 
 Item = TypeVar("Item")

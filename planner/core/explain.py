@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.core.counted import counted
+from inventory.core.quantities import counted
 from planner.core.latency import hop_count, interpolate, link_seconds
 from planner.core.plan import Bottleneck, Replica, Stage
 from planner.core.problem import Device, Problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.core.counted import counted
+from inventory.core.quantities import counted
 from planner.core.memory import ROUNDING, BlockSums, block_sums, stage_bytes
 from planner.core.plan import Plan, Replica, Stage
 from planner.core.problem import Device, ModelShape, Problem

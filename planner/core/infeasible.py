@@ -8,8 +8,8 @@ from itertools import combinations
 
 import numpy as np
 
+from inventory.core.quantities import counted
 from planner.core.catalogue import Catalogue
-from planner.core.counted import counted
 from planner.core.errors import NoFeasiblePlan
 from planner.core.explain import bytes_text
 from planner.core.latency import Costs

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inventory.core.quantities import counted
 from planner.core.catalogue import Catalogue
-from planner.core.counted import counted
 from planner.core.explain import bytes_text, seconds_text
 from planner.core.figures import figures
 from planner.core.plan import Plan, Replica

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from planner.core.counted import counted
+from inventory.core.quantities import counted
 from planner.core.document import Fields, raise_if_any
 
 Item = TypeVar("Item")

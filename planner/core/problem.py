@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from planner.core.counted import counted
+from inventory.core.quantities import counted
 from planner.core.document import Fields, raise_if_any
 from planner.core.errors import BadDocument
 from planner.core.fleet import doubles, unlike

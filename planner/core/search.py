@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from inventory.core.quantities import counted
 from planner.core import columns, exact, infeasible
 from planner.core.assembly import Choice, build_plan, closed_form_proof
 from planner.core.baselines import LABELS, baselines, comparison_settings
 from planner.core.catalogue import Catalogue
-from planner.core.counted import counted
 from planner.core.errors import BadDocument
 from planner.core.evolve import EvolveSettings, EvolveState, Generation, evolve
 from planner.core.explain import choice_sentence

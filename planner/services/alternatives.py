@@ -8,11 +8,10 @@ from typing import Any
 
 from inventory.core.model_shape import ModelShape
 from inventory.core.other_model import decode_factor, estimated_tables, prefill_factor
-from inventory.core.quantities import significant
+from inventory.core.quantities import counted, significant
 from inventory.models import Device, LanguageModel, Profile
 from planner import from_inventory
 from planner.charts.words import ESTIMATED
-from planner.core.counted import counted
 from planner.models import PlanRun
 
 Json = dict[str, Any]

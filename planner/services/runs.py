@@ -11,11 +11,11 @@ from typing import Any
 from django.db import transaction
 
 from accounts.models import User
+from inventory.core.quantities import counted
 from inventory.models import Device, LanguageModel
 from jobs import services as jobs
 from jobs.models import Job
 from planner import charts, events, from_inventory
-from planner.core.counted import counted
 from planner.core.problem import Problem
 from planner.models import PlanRun
 

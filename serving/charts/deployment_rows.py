@@ -8,9 +8,8 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from inventory.core.quantities import bytes_text, percent_text, rate_text
+from inventory.core.quantities import bytes_text, counted, percent_text, rate_text
 from planner.charts import stage_rows
-from planner.core.counted import counted
 from serving.charts import tones
 from serving.charts.against_plan import against_plan
 from serving.core import backoff

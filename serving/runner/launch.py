@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from inventory import library, links, profiling
 from inventory import runner as inventory
+from inventory.core.quantities import counted
 from inventory.models import Device, Link, ModelFile, Profile
 from inventory.probe import Probed, probe
 from inventory.remote import RemoteError, connect
@@ -19,7 +20,6 @@ from inventory.services import serving_now
 from jobs import runner as jobs
 from jobs.core.errors import JobFailed, LeaseLost
 from jobs.progress import Progress
-from planner.core.counted import counted
 from planner.core.errors import BadDocument, NoFeasiblePlan
 from planner.core.problem import Problem
 from planner.from_inventory import CannotPlan, cluster_of, standing_gaps

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inventory.core.quantities import seconds_text
+from inventory.core.quantities import counted, seconds_text
 from inventory.models import LanguageModel, Profile
 from jobs.models import Job, State
-from planner.core.counted import counted
 from serving import from_inventory
 from serving.core.beside import fits_beside
 from serving.models import Deployment

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from inventory.core.quantities import counted
 from planner.core.catalogue import Catalogue
-from planner.core.counted import counted
 from planner.core.explain import bytes_text, choice_sentence, load_sentence, seconds_text
 from planner.core.margins import comparison, margins, pace_of
 from planner.core.search import SearchSettings, find_plan

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from inventory.core.quantities import counted
 from planner.charts import baseline_curves, comparison_rows, wait_curve, waiting, waiting_table, worth_row
 from planner.charts.facts import baseline_note, proof, refusal_facts, tile, verdict, waits_hint
-from planner.core.counted import counted
 from planner.models import Origin
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +29,8 @@ from serving.gateway.routes import Endpoint
 from serving.models import Deployment
 from serving.runner import operate, states
 from serving.services import deployments
+from tests.serving.gateway_server import Running, running_gateway
+from tests.serving.stub_replica import Stub, running_stub
 
 HEADER_BYTES = 16 * 2**20
 CONTEXT_TOKENS = 1024
@@ -216,3 +218,15 @@ async def until_healthy(target: upstream.Target) -> None:
         except upstream.UpstreamError:
             await asyncio.sleep(0.2)
     raise AssertionError("llama-server did not come up")
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Running]:
+    async with running_gateway() as running:
+        yield running
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    async with running_stub() as one:
+        yield one

@@ -29,6 +29,7 @@ from serving.upstream import Target
 
 MODEL = "tiny"
 DEPLOYMENT = 1
+ASK = [{"role": "user", "content": "Say hello to all of us"}]
 
 
 class Keys:
@@ -164,3 +165,9 @@ async def running_gateway(
         await client.close()
         server.should_exit = server.force_exit = True
         await task
+
+
+async def ask(running: Running, **options: object) -> str:
+    """The text of one whole answer."""
+    answer = await running.openai.chat.completions.create(model=MODEL, messages=ASK, **options)
+    return str(answer.choices[0].message.content)

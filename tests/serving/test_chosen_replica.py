@@ -9,7 +9,7 @@ import pytest
 
 from serving.gateway.keys import Caller
 from tests.serving.gateway_server import MODEL, Running, endpoint, running_gateway
-from tests.serving.stub_replica import Stub, running_stub
+from tests.serving.stub_replica import Stub
 
 ASK = [{"role": "user", "content": "Say hello to all of us"}]
 
@@ -19,12 +19,6 @@ class KeysOfClients:
 
     def caller(self, authorization: str) -> Caller:
         return Caller("key 1", 1, 1, 0)
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as one:
-        yield one
 
 
 @pytest.fixture

@@ -148,12 +148,6 @@ def test_embeddings_cannot_be_divided_into_prefill_and_decode() -> None:
 
 
 @pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as one_stub:
-        yield one_stub
-
-
-@pytest.fixture
 async def gateway(stub: Stub) -> AsyncIterator[Running]:
     async with running_gateway(Limits(connect_seconds=1.0)) as running:
         running.serve(endpoint(1, stub.port), makes_embeddings=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import openai
@@ -11,27 +10,17 @@ import pytest
 
 from serving.core.handover import Step
 from serving.gateway.limits import Limits
-from tests.serving.gateway_server import MODEL, FolderMover, LostMover, Running, endpoint, running_gateway
+from tests.serving.gateway_server import (
+    ASK,
+    MODEL,
+    FolderMover,
+    LostMover,
+    Running,
+    ask,
+    endpoint,
+    running_gateway,
+)
 from tests.serving.stub_replica import Stub, running_stub
-
-ASK = [{"role": "user", "content": "Say hello to all of us"}]
-
-
-@pytest.fixture
-async def gateway() -> AsyncIterator[Running]:
-    async with running_gateway() as running:
-        yield running
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as one:
-        yield one
-
-
-async def ask(gateway: Running, **options: object) -> str:
-    answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, **options)
-    return str(answer.choices[0].message.content)
 
 
 async def test_an_answer_comes_whole(gateway: Running, stub: Stub) -> None:

@@ -32,12 +32,6 @@ async def gateway() -> AsyncIterator[Running]:
 
 
 @pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as one:
-        yield one
-
-
-@pytest.fixture
 async def other() -> AsyncIterator[Stub]:
     async with running_stub(words=["From", " the", " other"]) as one:
         yield one

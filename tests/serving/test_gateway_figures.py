@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import openai
 import pytest
 
 from serving.gateway.samples import STRANGERS_PER_SECOND, Recorder
-from tests.serving.gateway_server import MODEL, Running, endpoint, running_gateway
+from tests.serving.gateway_server import MODEL, Running, endpoint
 from tests.serving.stub_replica import Stub, running_stub
 from tests.serving.test_gateway_chat import ASK, ask, split_roles
-
-
-@pytest.fixture
-async def gateway() -> AsyncIterator[Running]:
-    async with running_gateway() as running:
-        yield running
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as one:
-        yield one
 
 
 async def test_what_was_handed_over_is_no_cache_hit_of_the_client(

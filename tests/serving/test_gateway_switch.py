@@ -13,29 +13,17 @@ from django.utils import timezone
 from serving.gateway.limits import Limits
 from serving.gateway.routes import load_absent, load_wanted
 from serving.models import Deployment, Replica
-from tests.serving.gateway_server import MODEL, Running, endpoint, running_gateway
-from tests.serving.stub_replica import Stub, running_stub
+from tests.serving.gateway_server import ASK, MODEL, Running, ask, endpoint, running_gateway
+from tests.serving.stub_replica import Stub
 from tests.serving.test_pages import deployment
 
 __all__ = ["deployment"]
-ASK = [{"role": "user", "content": "Say hello to all of us"}]
 
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[Running]:
     async with running_gateway(Limits(waiting=1)) as running:
         yield running
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as one:
-        yield one
-
-
-async def ask(gateway: Running, **options: object) -> str:
-    answer = await gateway.openai.chat.completions.create(model=MODEL, messages=ASK, **options)
-    return str(answer.choices[0].message.content)
 
 
 async def test_a_request_waits_for_a_deployment_that_starts(gateway: Running, stub: Stub) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from serving.core.openai import CHAT_FIELDS, COMPLETION_FIELDS, chat_request, completion_request
 from tests.serving.gateway_server import MODEL, Running, endpoint, running_gateway
-from tests.serving.stub_replica import Stub, running_stub
+from tests.serving.stub_replica import Stub
 
 ASK = [{"role": "user", "content": "Say hello"}]
 INSIDE = "http://127.0.0.1:{port}/v1"
@@ -79,12 +79,6 @@ async def trapping(answer: bytes = b"") -> AsyncIterator[Trap]:
         yield trap
     finally:
         server.close()
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as one:
-        yield one
 
 
 async def raw(gateway: Running, head: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:

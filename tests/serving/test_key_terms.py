@@ -19,7 +19,7 @@ from serving.gateway.keys import Caller, Keyring
 from serving.gateway.limits import Limits
 from serving.gateway.usage import KeyUsage
 from tests.serving.gateway_server import MODEL, Running, endpoint, running_gateway
-from tests.serving.stub_replica import Stub, running_stub
+from tests.serving.stub_replica import Stub
 
 ASK = [{"role": "user", "content": "one two three four five"}]
 
@@ -36,12 +36,6 @@ class Known:
 
 def caller(number: int = 1, **terms: Any) -> Caller:
     return Caller(f"key {number}", number, 1, **{"max_concurrent": 0, **terms})
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    async with running_stub() as one:
-        yield one
 
 
 @pytest.fixture

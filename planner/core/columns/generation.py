@@ -6,12 +6,12 @@ from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
 
+from inventory.core.quantities import counted
 from planner.core.assembly import Choice
 from planner.core.catalogue import Catalogue, Option
 from planner.core.columns.enumeration import Enumeration, enumerable_size
 from planner.core.columns.program import Prices, Program
 from planner.core.columns.step import ColumnsStep
-from planner.core.counted import counted
 from planner.core.memory import Floats
 from planner.core.objective import Objective
 from planner.core.slots import DECODE, MIXED, PREFILL
