@@ -11,6 +11,7 @@ import pytest
 from serving.gateway.samples import STRANGERS_PER_SECOND, Recorder
 from tests.serving.gateway_server import ASK, MODEL, Running, ask, endpoint
 from tests.serving.stub_replica import Stub, running_stub
+from tests.serving.test_gateway_chat import split_roles
 
 
 async def test_what_was_handed_over_is_no_cache_hit_of_the_client(
