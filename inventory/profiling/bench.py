@@ -29,6 +29,12 @@ while [ $# -ge 3 ]; do
 done
 """
 ENDED_PROGRAM = 'test -f "$1.exit" || exit 1; echo "exit status $(cat "$1.exit")"; tail -n 40 -- "$1.log"'
+# What a shell tells of a signal that ended a program: those leave no line in the log of the program.
+ENDINGS = {
+    "exit status 132": "this llama.cpp was built for a newer processor; install one that is built for this one",
+    "exit status 137": "it was killed, as a system does that runs out of memory",
+    "exit status 139": "it crashed with a segmentation fault",
+}
 RANGES_AT_ONCE = 300
 
 
@@ -152,10 +158,11 @@ def _token(station: Station, number: int) -> int:
 
 
 def not_started(blocks: int, log: str) -> str:
-    """The line of the log that names the cause, and below it the log with its lines whole."""
+    """The signal or the line of the log that names the cause, and below it the log with its lines whole."""
     lines = [line for line in log.splitlines() if line.strip()] or ["its log is empty"]
     named = [line for line in lines if "error" in line.lower()] or lines[-1:]
-    cause = f"llama-server did not start with a slice of {counted(blocks, 'block')}: {named[0].strip()}"
+    reason = ENDINGS.get(lines[0], named[0].strip())
+    cause = f"llama-server did not start with a slice of {counted(blocks, 'block')}: {reason}"
     return "\n".join([cause, *lines])
 
 

@@ -89,7 +89,10 @@ KNOWN = (
 )
 
 
-UNSAID = "ended by someone, killed for lack of memory, or its last lines were lost. The host's system log tells which."
+UNSAID = (
+    "ended by someone, killed for lack of memory or by an instruction that the processor lacks, "
+    "or its last lines were lost. The host's system log tells which."
+)
 
 
 def known_cause(log: str) -> Known | None:

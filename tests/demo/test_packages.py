@@ -39,23 +39,35 @@ def test_the_model_is_put_in_the_data_folder_and_fetched_once(tmp_path: Path, sm
     assert len(said) == told
 
 
-def test_a_build_that_runs_here_is_found_and_exposed(tmp_path: Path, llama_server: Path) -> None:
-    found = llamacpp.find(tmp_path, silent)
+def test_a_build_that_runs_here_is_found_and_exposed(
+    tmp_path: Path, llama_server: Path, small_model: Path
+) -> None:
+    found = llamacpp.find(tmp_path, small_model, silent)
     llamacpp.expose(found, tmp_path / "programs")
     llamacpp.expose(found, tmp_path / "programs")
-    assert llamacpp.why_it_does_not_run(tmp_path / "programs" / "llama-server", "--version") == ""
+    assert llamacpp.why_it_does_not_load(tmp_path / "programs" / "llama-server", small_model) == ""
 
 
-def test_a_build_on_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path, "llama-server", "exit 0")
+def test_a_build_on_the_path_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llama_server: Path, small_model: Path
+) -> None:
+    (tmp_path / "llama-server").symlink_to(llama_server)
     program(tmp_path, "rpc-server", "exit 0")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert llamacpp.find(tmp_path, silent).worker == tmp_path / "rpc-server"
+    assert llamacpp.find(tmp_path, small_model, silent).worker == tmp_path / "rpc-server"
 
 
-def test_a_build_for_a_newer_processor_is_named_as_such(tmp_path: Path) -> None:
-    refusal = llamacpp.why_it_does_not_run(program(tmp_path, "llama-server", "kill -ILL $$"), "--version")
-    assert "newer processor" in refusal
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ('[ "$1" = --version ] || kill -ILL $$', "newer processor"),
+        ("echo 'no such model' >&2; exit 1", "does not start: no such model"),
+        ("exit 0", "ended by itself"),
+    ],
+)
+def test_a_build_that_only_tells_its_version_is_refused(tmp_path: Path, text: str, cause: str) -> None:
+    server = program(tmp_path, "llama-server", text)
+    assert cause in llamacpp.why_it_does_not_load(server, tmp_path / "model.gguf")
 
 
 def test_without_network_and_compilers_every_way_and_a_remedy_are_named(
@@ -64,7 +76,7 @@ def test_without_network_and_compilers_every_way_and_a_remedy_are_named(
     monkeypatch.setattr(llamacpp, "PACKAGE", ABSENT)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PartMissing) as caught:
-        llamacpp.find(tmp_path / "llama.cpp", silent)
+        llamacpp.find(tmp_path / "llama.cpp", tmp_path / "model.gguf", silent)
     for words in (
         "PATH has no llama-server",
         "cannot reach its package index",
