@@ -34,6 +34,7 @@ GGML_NO_BACKTRACE=1; export GGML_NO_BACKTRACE
   kill -9 -$$ || kill -9 $$
 ) > /dev/null 2>&1 < /dev/null &
 watch=$!
+: > holds
 while read -r word; do
   if [ "$word" = start ]; then . ./start.sh; else echo "$word" > beat; fi
 done
@@ -42,6 +43,7 @@ kill -9 "$watch"
 wait
 cd / && rm -rf {folder}
 """
+WAIT_PROGRAM = 'until [ -f "$1" ]; do sleep 0.1; done'
 START_LINE = "({command} > {name}.log 2>&1 < /dev/null & echo $! >> pids; wait $!; echo $? > {name}.exit) &"
 
 
@@ -83,6 +85,8 @@ async def held(connection: Connection, folder: str) -> AsyncIterator[Start]:
     path = str(PurePosixPath(folder) / "hold.sh")
     await connection.write_file(path, program.encode(), 0o700)
     async with connection.hold(["/bin/sh", path]) as tell:
+        # Before it holds, a lost connection would end the program and leave the folder.
+        await connection.run(["/bin/sh", "-c", WAIT_PROGRAM, "sh", f"{folder}/holds"])
 
         async def start(launches: Sequence[Launch]) -> None:
             lines = (
