@@ -8,11 +8,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-
-import httpx
 
 from demo import packages
 from demo.packages import PartMissing, Pin, Report
@@ -169,8 +169,12 @@ def answers(process: subprocess.Popen[bytes], port: int) -> bool:
     """Whether the server gets ready, before it ends or the time is over."""
     end = time.monotonic() + LOAD_SECONDS
     while process.poll() is None and time.monotonic() < end:
-        with suppress(httpx.HTTPError):
-            if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5.0).is_success:
+        with (
+            suppress(OSError, HTTPException),
+            closing(HTTPConnection("127.0.0.1", port, timeout=5.0)) as http,
+        ):
+            http.request("GET", "/health")
+            if http.getresponse().status == HTTPStatus.OK:
                 return True
         time.sleep(0.05)
     return False
