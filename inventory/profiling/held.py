@@ -16,6 +16,7 @@ from inventory.remote.connection import Tell
 
 BEAT_SECONDS, LEASE_SECONDS = 5.0, 90.0
 # The host counts beats instead of reading clocks, which may be set; with a pulled cable its sshd waits for hours.
+# A hang-up reaches the whole group, also after the end of stdin: `rm` must not fall to it.
 HOLD_PROGRAM = """\
 cd {folder} || exit 1
 trap : HUP TERM
@@ -38,6 +39,7 @@ watch=$!
 while read -r word; do
   if [ "$word" = start ]; then . ./start.sh; else echo "$word" > beat; fi
 done
+trap '' HUP TERM
 kill -9 "$watch"
 [ -f pids ] && kill -9 $(cat pids) 2>/dev/null
 wait

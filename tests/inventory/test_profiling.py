@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
+import subprocess
 import threading
 from dataclasses import replace
 from multiprocessing import get_context
@@ -17,7 +20,7 @@ from inventory import library, profiling, remote, runner, services
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import DEEP
 from inventory.models import Device, LanguageModel, Profile
-from inventory.profiling.held import Bench, Launch, held, make_folder
+from inventory.profiling.held import HOLD_PROGRAM, Bench, Launch, held, make_folder
 from inventory.profiling.launches import benches, launches_for
 from inventory.profiling.settings import QUICK
 from jobs import services as jobs
@@ -115,6 +118,21 @@ def test_a_host_cleans_up_by_itself_when_the_worker_is_killed(lab: list[DemoHost
     wait_until(lambda: not list(cache.glob("profile-*")), "the host has removed the folder")
 
 
+def test_hang_ups_while_a_host_cleans_up_do_not_stop_it(tmp_path: Path) -> None:
+    folder = tmp_path / "profile-1"
+    folder.mkdir()
+    program = HOLD_PROGRAM.format(folder=folder, misses=9, seconds="9")
+    holder = subprocess.Popen(["/bin/sh", "-c", program], stdin=subprocess.PIPE, start_new_session=True)
+    assert holder.stdin is not None
+    wait_until((folder / "holds").exists, "the host holds")
+    for number in range(2000):
+        (folder / f"slice {number}").touch()
+    holder.stdin.close()
+    while holder.poll() is None:
+        os.killpg(holder.pid, signal.SIGHUP)
+    assert not folder.exists()
+
+
 def test_a_server_that_does_not_start_is_named_with_its_last_words(
     devices: list[Device], lab: list[DemoHost], make_progress: MakeProgress
 ) -> None:
@@ -124,6 +142,24 @@ def test_a_server_that_does_not_start_is_named_with_its_last_words(
     devices[0].llama = devices[0].llama | {"server_path": str(broken)}
     with pytest.raises(JobFailed, match="with a slice of . blocks?: CUDA error: out of memory$"):
         profiling.profile(devices[:1], LanguageModel.objects.get(), make_progress(), grid=SHORT)
+    assert left_behind(lab) == []
+
+
+SILENT_AT_FIRST = """#!/bin/sh
+mkdir "$0-tried-$(printf '%s' "$*" | cksum | tr ' ' -)" 2> /dev/null && exit 1
+exec '{program}' "$@"
+"""
+
+
+def test_a_server_whose_log_was_lost_is_started_once_more(
+    devices: list[Device], lab: list[DemoHost], make_progress: MakeProgress
+) -> None:
+    program = lab[0].folder / "silent-at-first"
+    program.write_text(SILENT_AT_FIRST.format(program=devices[0].llama["server_path"]))
+    program.chmod(0o755)
+    devices[0].llama = devices[0].llama | {"server_path": str(program)}
+    profiling.profile(devices[:1], LanguageModel.objects.get(), make_progress(), grid=SHORT)
+    assert len(list(lab[0].folder.glob("silent-at-first-tried-*"))) > 1, "each of the servers died once"
     assert left_behind(lab) == []
 
 
