@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from inventory.core.llama_log import has_complaint
 from inventory.core.profile import DECODE, DEEP, PREFILL, Timing
 from inventory.core.quantities import counted
 from inventory.core.slices import SlicePlan, joined_ranges
-from inventory.profiling.held import Launch
+from inventory.profiling.held import Launch, Start
 from inventory.profiling.settings import Grid
 from inventory.remote import Connection, RemoteError
 from inventory.upstream import Health, LlamaServer, UpstreamError, open_server
@@ -75,17 +76,22 @@ async def put_real(connection: Connection, path: str, plan: SlicePlan, shards: S
                 )
 
 
+class EndedWithoutCause(UpstreamError):
+    """A server ended and its log does not say why: another start may tell."""
+
+
 @asynccontextmanager
 async def stations(
-    connection: Connection, folder: str, launches: Sequence[Launch], vocabulary: int
+    connection: Connection, folder: str, launches: Sequence[Launch], vocabulary: int, start: Start
 ) -> AsyncIterator[list[Station]]:
-    """The started servers, ready to be timed."""
+    """The servers, started and ready to be timed."""
     async with AsyncExitStack() as stack:
+        await start(launches)
         ready = []
         for launch in launches:
             port = await stack.enter_async_context(connection.tunnel(launch.port))
             server = await stack.enter_async_context(open_server(port))
-            await _wait_ready(connection, folder, launch, server)
+            await _load(connection, folder, launch, server, start)
             ready.append(Station(launch.bench.pool, launch.blocks, server, vocabulary))
         yield ready
 
@@ -157,13 +163,30 @@ def _token(station: Station, number: int) -> int:
     return min(FIRST_TOKEN, station.vocabulary - 1) + number * 7 % min(usual, 5000)
 
 
-def not_started(blocks: int, log: str) -> str:
+def not_started(blocks: int, log: str) -> UpstreamError:
     """The signal or the line of the log that names the cause, and below it the log with its lines whole."""
-    lines = [line for line in log.splitlines() if line.strip()] or ["its log is empty"]
-    named = [line for line in lines if "error" in line.lower()] or lines[-1:]
-    reason = ENDINGS.get(lines[0], named[0].strip())
+    lines = [line for line in log.splitlines() if line.strip()]
+    status, *said = lines
+    named = [line for line in said if "error" in line.lower()] or said[-1:]
+    is_told = status in ENDINGS or has_complaint("\n".join(said))
+    reason = ENDINGS.get(status) or (
+        named[0].strip() if is_told else f"{status}, and its log does not say why"
+    )
     cause = f"llama-server did not start with a slice of {counted(blocks, 'block')}: {reason}"
-    return "\n".join([cause, *lines])
+    kind = UpstreamError if is_told else EndedWithoutCause
+    return kind("\n".join([cause, *lines]))
+
+
+async def _load(
+    connection: Connection, folder: str, launch: Launch, server: LlamaServer, start: Start
+) -> None:
+    """Wait until a server has its slice; one that ended without a cause is started once more."""
+    try:
+        await _wait_ready(connection, folder, launch, server)
+    except EndedWithoutCause:
+        again = replace(launch, name=f"{launch.name}-again")
+        await start([again])
+        await _wait_ready(connection, folder, again, server)
 
 
 async def _wait_ready(connection: Connection, folder: str, launch: Launch, server: LlamaServer) -> None:
@@ -172,6 +195,6 @@ async def _wait_ready(connection: Connection, folder: str, launch: Launch, serve
         await asyncio.sleep(0.05)
         ended = await connection.run(["/bin/sh", "-c", ENDED_PROGRAM, "sh", f"{folder}/{launch.name}"])
         if ended.succeeded:
-            raise UpstreamError(not_started(launch.blocks, ended.stdout))
+            raise not_started(launch.blocks, ended.stdout)
         if asyncio.get_running_loop().time() > end:
             raise UpstreamError(f"llama-server did not load a slice within {START_SECONDS:g} s")

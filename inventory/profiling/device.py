@@ -60,8 +60,8 @@ async def time_device(device: Device, material: Material, grid: Grid, report: Re
                 ports = await _free_ports(connection, len(files) * len(benches(device, material.shape)))
                 launches = launches_for(device, material.shape, grid, files, ports)
                 report("Starting llama-server on the slices", 0.05, None)
-                await start(launches)
-                async with stations(connection, folder, launches, material.shape.vocabulary) as ready:
+                vocabulary = material.shape.vocabulary
+                async with stations(connection, folder, launches, vocabulary, start) as ready:
                     return await _rounds(ready, grid, report)
         finally:
             await asyncio.shield(connection.remove([folder]))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from inventory.core.llama_log import has_complaint
+
 LAST_LINES = 3
-COMPLAINT = re.compile(r" E |error|fail|invalid|abort|cannot|could not|not found", re.IGNORECASE)
 SLOW_DISK_BYTES_PER_SECOND = 50e6
 MINUTE_SECONDS = 60.0
 
@@ -104,12 +105,8 @@ def is_port_taken(log: str) -> bool:
 
 
 def lacks_cause(log: str) -> bool:
-    """Neither a known cause nor a complaint.
-
-    llama-server writes its log from another thread and may end before it did: of 1,500 starts on a taken port,
-    on a busy machine, 86 left an empty log and 19 a log without the last lines (b10434).
-    """
-    return known_cause(log) is None and not COMPLAINT.search(log)
+    """Neither a known cause nor a complaint: its last lines may have been lost, and another start may tell."""
+    return known_cause(log) is None and not has_complaint(log)
 
 
 def explain(log: str) -> str:
@@ -121,7 +118,7 @@ def explain(log: str) -> str:
     if not lines:
         return f"it ended without a word in its log: {UNSAID}"
     last = "it ended. Its last words: " + " / ".join(lines[-LAST_LINES:])
-    if COMPLAINT.search("\n".join(lines[-LAST_LINES:])):
+    if has_complaint("\n".join(lines[-LAST_LINES:])):
         return last
     return f"{last}. It ended without a complaint in its log: {UNSAID}"
 
