@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -10,14 +11,19 @@ import sqlite3
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from cryptography.fernet import Fernet
+from django.conf import LazySettings
 
 from tests.e2llm_web.test_postgresql import ROOT, database_url
+from upkeep.runner.archive import BadArchive, Opened
+from upkeep.runner.restore import keys_in_place
 
 __all__ = ["database_url"]
 
@@ -98,6 +104,11 @@ class Site:
                 name: [tuple(map(plain, row)) for row in base.execute(f"SELECT * FROM {name} ORDER BY 1")]
                 for name in ours
             }
+
+    def dump(self) -> list[str]:
+        """The whole database as SQL: tables and rows, also those that are not ours."""
+        with sqlite3.connect(self.folder / "e2llm.sqlite3") as base:
+            return list(base.iterdump())
 
 
 OURS = ("accounts", "jobs", "inventory", "planner", "serving", "upkeep")
@@ -220,10 +231,63 @@ def test_a_sealed_backup_does_not_open_with_another_passphrase(sealed: Path, tmp
     assert "does not open the file" in refused.stderr
 
 
+def test_a_restore_that_breaks_on_its_way_leaves_a_new_database_empty(
+    bare: Path, old: Site, tmp_path: Path
+) -> None:
+    new = Site(tmp_path / "data")
+    new.folder.mkdir()
+    shutil.copy2(old.folder / "vault.keys", new.folder)
+    broken = with_rows(
+        bare, tmp_path / "broken.tar.gz", "serving.Replica", lambda text: text.replace("[1,", "[7,")
+    )
+    refused = new.manage("restore", broken)
+    assert "Nothing was restored. Its rows do not fit its tables: " in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert [line for line in new.dump() if line.startswith(("CREATE", "INSERT"))] == []
+
+
+def test_a_restore_that_breaks_on_its_way_leaves_what_was_there_whole(
+    bare: Path, old: Site, tmp_path: Path
+) -> None:
+    new = Site(tmp_path / "data")
+    new.done("migrate", "--no-input", "--verbosity", "0")
+    program = "from jobs.models import Job; Job.objects.create(pk=999, kind='x', label='kept')"
+    new.done("shell", "--verbosity", "0", "--command", program)
+    shutil.copy2(old.folder / "vault.keys", new.folder)
+    before = new.dump()
+
+    def older_shape(manifest: dict[str, Any]) -> None:
+        manifest["migrations"]["planner"] = "0001_initial"
+
+    refused = new.manage("restore", rewritten(bare, tmp_path / "older.tar.gz", older_shape))
+    assert "Its rows do not fit its tables: 'refusal'" in refused.stderr
+    assert "'kept'" in "".join(before)
+    assert new.dump() == before
+
+
+def test_key_files_that_were_there_come_back_after_a_failure(settings: LazySettings, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path
+    (tmp_path / "secret.key").write_bytes(b"old")
+    opened = Opened(None, None, {"vault.keys": b"new", "secret.key": b"new"})
+    with pytest.raises(BadArchive), keys_in_place(opened):
+        assert (tmp_path / "secret.key").read_bytes() == b"new"
+        raise BadArchive
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"secret.key": b"old"}
+
+
 def test_it_can_move_to_postgresql(
-    old: Site, sealed: Path, passphrase_file: Path, tmp_path: Path, database_url: str
+    old: Site, sealed: Path, bare: Path, passphrase_file: Path, tmp_path: Path, database_url: str
 ) -> None:
     new = Site(tmp_path / "data", database_url)
+    new.folder.mkdir()
+    shutil.copy2(old.folder / "vault.keys", new.folder)
+    broken = with_rows(
+        bare, tmp_path / "broken.tar.gz", "serving.Replica", lambda text: text.replace("[1,", "[7,")
+    )
+    assert "do not fit its tables" in new.manage("restore", broken).stderr
+    with psycopg.connect(database_url) as base:
+        assert base.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (0,)
+
     new.done("restore", sealed, "--passphrase-file", passphrase_file)
     program = (
         "from serving.models import *; from inventory.models import SshIdentity\n"
@@ -236,10 +300,21 @@ def test_it_can_move_to_postgresql(
     assert said.strip() == "1200 what nobody else may read 2 1 True"
 
 
-def rewritten(source: Path, target: Path, change: Any) -> Path:
+def with_rows(source: Path, target: Path, label: str, change: Callable[[str], str]) -> Path:
+    """The backup with other rows in one table, and a manifest that says so."""
+    with tarfile.open(source) as archive:
+        content = change(archive.extractfile(f"{label}.jsonl").read().decode()).encode()
+
+    def note(manifest: dict[str, Any]) -> None:
+        manifest["digests"][label] = hashlib.sha256(content).hexdigest()
+
+    return rewritten(source, target, note, {f"{label}.jsonl": content})
+
+
+def rewritten(source: Path, target: Path, change: Any, contents: dict[str, bytes] | None = None) -> Path:
     with tarfile.open(source) as old, tarfile.open(target, "w:gz") as new:
         for member in old.getmembers():
-            content = old.extractfile(member).read()
+            content = (contents or {}).get(member.name) or old.extractfile(member).read()
             if member.name == "manifest.json":
                 manifest = json.loads(content)
                 change(manifest)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
 
 from accounts.seal import SealBroken
 from accounts.services import audit
@@ -28,7 +29,7 @@ class Command(BaseCommand):
             raise CommandError(f"Nothing was restored. {file} is not there or is no file. Name the backup.")
         try:
             manifest = restore(file, read_passphrase(passphrase_file), self.say)
-        except (BadArchive, CannotRestore, SealBroken, VaultError, OSError) as error:
+        except (BadArchive, CannotRestore, SealBroken, VaultError, OSError, OperationalError) as error:
             raise CommandError(f"Nothing was restored. {error}") from None
         audit(None, "backup.restored", file.name, {"made": manifest.made_at, "version": manifest.version})
         rows = sum(manifest.tables.values())
