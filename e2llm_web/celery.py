@@ -1,8 +1,12 @@
 """The Celery application and everything that happens by the clock."""
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.beat import Scheduler
+
+from e2llm_web import pulse
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "e2llm_web.settings")
 
@@ -25,4 +29,15 @@ app.conf.beat_schedule = {
     name: {"task": name, "schedule": seconds, "options": {"expires": seconds}}
     for name, seconds in EVERY_SECONDS.items()
 }
-app.conf.beat_scheduler = "celery.beat:Scheduler"  # in memory: no schedule file to be damaged by a kill
+
+
+class Clock(Scheduler):
+    """Keeps the schedule in memory, where no kill damages it, and shows at each tick that beat lives."""
+
+    def tick(self, *args: Any, **options: Any) -> float:
+        seconds: float = super().tick(*args, **options)
+        pulse.give()
+        return seconds
+
+
+app.conf.beat_scheduler = f"{__name__}:{Clock.__name__}"

@@ -1,5 +1,6 @@
 """The processes of the product: how each is started and how one sees that it is ready."""
 
+import asyncio
 import signal
 import sys
 from collections.abc import Mapping
@@ -8,12 +9,13 @@ from pathlib import Path
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from e2llm_web import embedded_redis, ports
+from e2llm_web import embedded_redis, ports, pulse
 from e2llm_web.addresses import Addresses
 from e2llm_web.supervisor import Part
 
 WORKER_PROCESSES = 6  # jobs mostly wait for hosts; a plan must not keep the housekeeping waiting
 WORKER_GRACE_SECONDS = 8.0
+BEAT_START_SECONDS = 90.0  # until its first tick, on a busy machine
 # The append-only file is small and may fail to be rewritten; the ends are ordered by `up`, which says so itself.
 REDIS_UNSAID = ("Memory overcommit must be enabled", "Received SIGTERM", "is now ready to exit")
 WORKER_UNSAID = ("Hitting Ctrl+C again", "Cold shutdown (MainProcess)", "Requeuing undeliverable message")
@@ -53,7 +55,13 @@ def worker(environment: Mapping[str, str]) -> Part:
 
 def beat(environment: Mapping[str, str]) -> Part:
     """The clock of all that happens regularly. Inside a worker nothing starts it again when it is killed."""
-    return Part("beat", _celery("beat"), environment)
+
+    async def is_silent() -> bool:
+        return await asyncio.to_thread(pulse.is_lost)
+
+    return Part(
+        "beat", _celery("beat"), environment, is_silent=is_silent, patience_seconds=BEAT_START_SECONDS
+    )
 
 
 def _celery(command: str, *options: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Starts processes, prefixes what they print, starts again what dies, and stops everything."""
+"""Starts processes, prefixes what they print, starts again what dies or falls silent, and stops everything."""
 
 import asyncio
 import os
@@ -15,6 +15,7 @@ QUICK_SECONDS = 10.0  # a process that lived shorter than this has failed to sta
 QUICK_FAILURES = 5
 LONGEST_PAUSE_SECONDS = 4.0
 READY_SECONDS = 90.0
+LOOK_SECONDS = 5.0
 REASON_LINES = 15
 CANNOT_WORK = 78  # sysexits' EX_CONFIG: a part says that starting it again will not help
 LAST_OUTPUT_SECONDS = 1.0  # a detached grandchild may keep the pipe open for good
@@ -33,6 +34,8 @@ class Part:
     grace_seconds: float = 6.0
     may_finish: bool = False
     unsaid: tuple[str, ...] = ()  # words of lines that tell a person nothing
+    is_silent: Callable[[], Awaitable[bool]] | None = None  # asked while it runs: it shows no sign of life
+    patience_seconds: float = 0.0  # from its start until this is asked
 
 
 @dataclass
@@ -143,12 +146,24 @@ class Supervisor:
         running.process = process
         await self._tell_watchdog(f"+{process.pid}")
         output = asyncio.create_task(self._pass_on(running, reader))
+        watch = asyncio.create_task(self._end_when_silent(running.part, process.pid))
         code = await process.wait()
+        watch.cancel()
         kill_group(process.pid)
         await asyncio.wait({output}, timeout=LAST_OUTPUT_SECONDS)
         output.cancel()
         await self._tell_watchdog(f"-{process.pid}")
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+
+    async def _end_when_silent(self, part: Part, group: int) -> None:
+        """A process that runs and does nothing is ended, and started again like one that died."""
+        if part.is_silent is None:
+            return
+        await asyncio.sleep(part.patience_seconds)
+        while not await part.is_silent():
+            await asyncio.sleep(LOOK_SECONDS)
+        self.say("up", f"{part.name} runs but gives no sign of life; ending it")
+        kill_group(group)
 
     async def _pass_on(self, running: Running, descriptor: int) -> None:
         """Our own pipe, because asyncio's wait() may not return while a grandchild holds the child's pipe open."""

@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.text import capfirst
 
+from e2llm_web import pulse
 from e2llm_web.home.numbers import FRESH
 from inventory.core.quantities import seconds_text
 from inventory.models import NOISY_RESIDUAL, Device, Profile
@@ -37,6 +38,7 @@ def attention(deployment: Deployment | None) -> list[Attention]:
         *_launch(),
         *_profiles(),
         *_gateway(deployment),
+        *_beat(pulse.silence()),
         *_drift(deployment),
     ]
     return sorted(found, key=lambda item: item.tone != "danger")
@@ -135,6 +137,17 @@ def _gateway(deployment: Deployment | None) -> list[Attention]:
             "Open traffic",
         )
     ]
+
+
+def _beat(silent_seconds: float | None) -> list[Attention]:
+    if silent_seconds is None or silent_seconds <= pulse.SILENT_SECONDS:
+        return []
+    remedy = (
+        "Meanwhile devices are not watched, lost work is not taken back and alerts are not sent. Under ./run up it is "
+        "started again by itself; else end its process and start it again."
+    )
+    title = f"Beat, the clock, has given no sign of life for {seconds_text(silent_seconds)}"
+    return [Attention("danger", title, remedy, reverse("jobs:index"), "Open jobs")]
 
 
 def _drift(deployment: Deployment | None) -> list[Attention]:

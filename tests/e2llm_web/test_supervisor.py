@@ -75,6 +75,17 @@ async def test_children_of_a_killed_part_do_not_stay(supervisor: Supervisor, dia
     wait_until(is_gone(group), "the group of the killed part ends")
 
 
+async def test_part_that_runs_and_falls_silent_is_started_again(supervisor: Supervisor, diary: Diary) -> None:
+    looks = iter([True])
+
+    async def is_silent() -> bool:
+        return next(looks, False)
+
+    await supervisor.start(part("hung", SLEEPER, is_silent=is_silent))
+    await diary.saw("hung ended with signal SIGKILL; starting it again")
+    assert "up hung runs but gives no sign of life; ending it" in diary.lines
+
+
 async def test_part_that_never_stays_up_ends_the_whole_with_its_last_words(supervisor: Supervisor) -> None:
     with pytest.raises(
         PartFailed, match=r"broken failed 5 times in a row, last with exit 3(.|\n)*no such table"

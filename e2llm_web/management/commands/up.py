@@ -20,7 +20,7 @@ from accounts import vault
 from accounts.core.roles import Role
 from accounts.models import User
 from accounts.services import create_login_link
-from e2llm_web import embedded_redis, parts, ports
+from e2llm_web import embedded_redis, parts, ports, pulse
 from e2llm_web.addresses import Addresses
 from e2llm_web.supervisor import PartFailed, StopRequested, Supervisor
 from jobs.core.errors import JobFailed
@@ -96,6 +96,7 @@ class Session:
         if self.demo:
             await supervisor.start(parts.demo_hosts(environment))
         say("up", "starting worker, beat, pages and gateway")
+        await asyncio.to_thread(pulse.give)  # a beat that never ticks is silent from now on
         await supervisor.start(
             parts.worker(environment),
             parts.beat(environment),
