@@ -20,6 +20,7 @@ class State(models.TextChoices):
 SHOWN_LINES = 500
 SILENT_SECONDS = 5.0  # a worker that lives beats every second
 ACTIVE_STATES = [State.PENDING, State.RUNNING]
+UNDONE_STATES = [State.FAILED, State.CANCELLED, State.INTERRUPTED]
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -71,8 +72,22 @@ class Job(models.Model):
         return self.state in ACTIVE_STATES
 
     @property
+    def is_undone(self) -> bool:
+        """Over, and its work was not done: how much of it was is a number about nothing."""
+        return self.state in UNDONE_STATES
+
+    @property
+    def shown_fraction(self) -> float | None:
+        return None if self.is_undone else self.fraction
+
+    @property
     def percent(self) -> int | None:
-        return None if self.fraction is None else round(100 * self.fraction)
+        return None if self.shown_fraction is None else round(100 * self.shown_fraction)
+
+    @property
+    def shown_message(self) -> str:
+        """What it is at, or was at when it ended before its work was done."""
+        return f"Ended at: {self.message}" if self.is_undone and self.message else self.message
 
     @property
     def silent_seconds(self) -> float | None:
@@ -102,8 +117,8 @@ class Job(models.Model):
             "label": self.label,
             "state": self.state,
             "state_label": self.get_state_display(),
-            "fraction": self.fraction,
-            "message": self.message,
+            "fraction": self.shown_fraction,
+            "message": self.shown_message,
             "remaining_seconds": self.remaining_seconds,
             "error": self.error,
             "attempts": self.attempts,

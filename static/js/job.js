@@ -20,6 +20,7 @@ function showJob(panel, job) {
   const bar = part("bar");
   const known = typeof job.fraction === "number";
   const percent = job.state === "succeeded" ? 100 : Math.round((job.fraction ?? 0) * 100);
+  bar.hidden = FINISHED.has(job.state) && job.state !== "succeeded";
   bar.classList.toggle("progress-indeterminate", !known && !FINISHED.has(job.state));
   bar.querySelector(".progress-bar").style.width = `${percent}%`;
   if (known || FINISHED.has(job.state)) bar.setAttribute("aria-valuenow", percent);

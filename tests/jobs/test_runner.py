@@ -239,6 +239,21 @@ def test_the_page_of_a_silent_job_says_so_and_foretells_no_end(client: Client) -
     assert re.search(r"data-job-remaining hidden>", text)
 
 
+def test_a_job_that_ended_before_its_work_was_done_shows_no_percent_and_where_it_ended(
+    client: Client,
+) -> None:
+    client.force_login(User.objects.create(username="ada"), backend=settings.AUTHENTICATION_BACKENDS[-1])
+    running = new_job(state=State.RUNNING, heartbeat_at=timezone.now(), fraction=0.4, message="Round 2 of 5")
+    shown = services.snapshot(running.pk)["job"]
+    assert (shown["fraction"], shown["message"]) == (0.4, "Round 2 of 5")
+    for state in (State.FAILED, State.CANCELLED, State.INTERRUPTED):
+        Job.objects.filter(pk=running.pk).update(state=state)
+        shown = services.snapshot(running.pk)["job"]
+        assert (shown["fraction"], shown["message"]) == (None, "Ended at: Round 2 of 5")
+        text = client.get(reverse("jobs:detail", args=[running.pk])).content.decode()
+        assert "Ended at: Round 2 of 5" in text and "40 %" not in text and "data-job-bar hidden" in text
+
+
 def reports_of(job: Job, work: Callable[[Progress], None]) -> None:
     runner.execute(job.pk, work)
     job.refresh_from_db()
