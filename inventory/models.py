@@ -19,6 +19,8 @@ from inventory.core.quantities import percent_text
 NOISY_RESIDUAL = 0.5
 SEEN_RECENTLY = timedelta(seconds=90)
 RUNNING_STATES = ("started", "ready")  # of processes; the app that runs them hangs them on a device
+OUTDATED = ", outdated: an address changed since"
+LONGEST_METHOD = 80
 
 
 class SshIdentity(models.Model):
@@ -181,6 +183,12 @@ class Device(models.Model):
         return self.last_seen_at is not None and timezone.now() - self.last_seen_at < SEEN_RECENTLY
 
 
+class LinkQuerySet(models.QuerySet["Link"]):
+    def outdated(self) -> Self:
+        """Measured before the address of one of their devices was changed."""
+        return self.filter(method__endswith=OUTDATED)
+
+
 class Link(models.Model):
     """One direction between two devices, as last measured."""
 
@@ -189,8 +197,10 @@ class Link(models.Model):
     bytes_per_second = models.FloatField(help_text="median of the repeats")
     latency_seconds = models.FloatField(help_text="round-trip time, median of the repeats")
     spread = models.FloatField(default=0.0, help_text="(max - min) / median of the bandwidth repeats")
-    method = models.CharField(max_length=80, help_text="what measured it")
+    method = models.CharField(max_length=LONGEST_METHOD, help_text="what measured it")
     measured_at = models.DateTimeField()
+
+    objects = LinkQuerySet.as_manager()
 
     class Meta:
         constraints = [
@@ -200,6 +210,11 @@ class Link(models.Model):
 
     def __str__(self) -> str:
         return f"{self.source} → {self.target}"
+
+    def outdate(self) -> None:
+        """Mark it as measured before an address changed; measuring again writes another method."""
+        self.method = self.method[: LONGEST_METHOD - len(OUTDATED)] + OUTDATED
+        self.save(update_fields=["method"])
 
 
 class LanguageModelQuerySet(models.QuerySet["LanguageModel"]):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 from django.core.files.uploadedfile import UploadedFile
+from django.utils.html import escape
 
 from accounts.forms import RowsField
 from inventory.core.quantities import bytes_text
 from inventory.models import Device, LanguageModel
+from inventory.services import left_out_text
+from planner.core.document import read_json
+from planner.core.errors import NotJson
 from planner.models import PlanRun
 from planner.services import Alternatives, Changes
 
@@ -183,7 +186,8 @@ class PlanForm(PolicyForm):
         assert isinstance(models, forms.ModelChoiceField) and isinstance(
             devices, forms.ModelMultipleChoiceField
         )
-        models.queryset = LanguageModel.objects.all()
+        models.queryset = LanguageModel.objects.usable()
+        models.help_text = escape(left_out_text())  # names come from files, and a help text is shown as HTML
         devices.queryset = Device.objects.all()
 
     def policy(self) -> dict[str, Any]:
@@ -216,6 +220,12 @@ class ChangeForm(PolicyForm):
 
 
 class JsonFileField(forms.FileField):
+    """A document of ours in a file; `entry` is what a plan's page calls it under Export."""
+
+    def __init__(self, *, entry: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.entry = entry
+
     def clean(self, data: Any, initial: Any = None) -> Any:
         upload = super().clean(data, initial)
         if not isinstance(upload, UploadedFile):
@@ -225,22 +235,30 @@ class JsonFileField(forms.FileField):
                 f"The file is larger than {LARGEST_FILE_BYTES // 2**20} MiB: no cluster is that big."
             )
         try:
-            return json.loads(upload.read().decode("utf-8"))
-        except (
-            ValueError,
-            RecursionError,
-        ) as error:  # not text, not JSON, or a number of thousands of digits
-            raise forms.ValidationError(
-                f"{upload.name} is not a JSON file: {error}. Choose a file exported here."
-            ) from None
+            return read_json(upload.read())
+        except NotJson as error:
+            expected = f"A {str(self.label).lower()} is JSON, a text in UTF-8."
+            raise forms.ValidationError(f"{upload.name} {error}. {expected} {self.remedy(error)}") from None
+
+    def remedy(self, error: NotJson) -> str:
+        if not error.is_other_kind:
+            return "Mend it and choose it again."
+        if PlanRun.objects.filter(plan__isnull=False).exists():
+            return f"Choose one that the page of a plan gives under Export, “{self.entry}”."
+        return "Choose another file, or save yours as UTF-8."
 
 
 class FileForm(forms.Form):
     """A cluster file to plan for, or a cluster file with the plan that was made for it."""
 
-    cluster = JsonFileField(label="Cluster file", help_text="Format e2llm-cluster/1.")
+    cluster = JsonFileField(
+        entry="Cluster file (JSON)", label="Cluster file", help_text="Format e2llm-cluster/1."
+    )
     plan = JsonFileField(
-        required=False, label="Plan file", help_text="Format e2llm-plan/1. Without it a plan is searched for."
+        entry="Plan (JSON)",
+        required=False,
+        label="Plan file",
+        help_text="Format e2llm-plan/1. Without it a plan is searched for.",
     )
     method = forms.ChoiceField(choices=PlanRun.Methods.choices, initial=PlanRun.Methods.AUTO, label="Method")
     seed = forms.IntegerField(**limits(0, 2**31 - 1), initial=0, label="Seed")

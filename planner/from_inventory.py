@@ -17,6 +17,7 @@ from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 
 FORMAT = "e2llm-cluster/1"
 WORDS = frozenset({"name", "hardware", "kind", "main_pool"})  # what a device is called, beside its numbers
+OUTDATED_LINKS = "Outdated links"  # so begins what a cluster file's note says of such links
 ASSUMED_LINK = {"bytes_per_second": 115e6, "latency_seconds": 0.00035}
 HEAVY_RUN = 4  # a stage usually holds a quarter of the blocks or more
 SHORT_CONTEXT_TOKENS = 256  # below, what a step reads of the cache is little beside the weights
@@ -66,6 +67,7 @@ def cluster_of(
     ]
     notes = [
         link_note,
+        *outdated_notes(outdated_pairs(devices)),
         *file_notes(model, holders, devices),
         *machine_notes(devices),
         *profile_notes(profiles, devices),
@@ -287,6 +289,20 @@ def links_of(devices: Sequence[Device]) -> tuple[dict[str, Any], str]:
     if unmeasured:
         note += f" Assumed to be like the median of those: {counted(unmeasured, 'other')}."
     return {"default": default, "pairs": [pairs[key] for key in sorted(pairs)]}, note
+
+
+def outdated_pairs(devices: Sequence[Device]) -> list[tuple[str, str]]:
+    """Names of the two ends of each link that was measured before the address of one of them changed."""
+    ids = [device.pk for device in devices]
+    links = Link.objects.outdated().filter(source__in=ids, target__in=ids)
+    ends = links.values_list("source__name", "target__name")
+    return sorted({(min(one, other), max(one, other)) for one, other in ends})
+
+
+def outdated_notes(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """What a plan says of the outdated links that it counts with."""
+    names = ", ".join(f"{one} – {other}" for one, other in pairs)
+    return [f"{OUTDATED_LINKS}, measured before an address changed: {names}."] if pairs else []
 
 
 def file_notes(model: LanguageModel, holders: Sequence[Device], devices: Sequence[Device]) -> list[str]:

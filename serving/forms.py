@@ -26,8 +26,8 @@ class LaunchForm(PlanForm):
 
 
 def first_choices() -> dict[str, Any]:
-    """The newest model on every usable device, with a context that the model knows."""
-    newest = LanguageModel.objects.order_by("-created_at").first()
+    """The newest usable model on every usable device, with a context that the model knows."""
+    newest = LanguageModel.objects.usable().order_by("-created_at").first()
     chosen: dict[str, Any] = {"devices": list(Device.objects.usable().values_list("pk", flat=True))}
     if newest is not None:
         trained = ModelShape.from_dict(newest.shape).context_train or FIRST_CONTEXT_TOKENS

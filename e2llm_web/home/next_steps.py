@@ -11,6 +11,7 @@ from accounts.core.roles import Role
 from accounts.models import User
 from inventory.core.quantities import counted
 from inventory.models import Device, LanguageModel, Profile
+from inventory.services import left_out_text
 from jobs.models import State
 from planner.models import PlanRun
 from serving.models import Deployment, Launch, RequestSample
@@ -75,7 +76,7 @@ def next_step(deployment: Deployment | None) -> NextStep:
         return of_failure(last)
     if not Device.objects.exists():
         return first_device()
-    if not LanguageModel.objects.exists():
+    if not LanguageModel.objects.usable().exists():
         return first_model()
     return of_plans(last) or of_devices()
 
@@ -135,7 +136,7 @@ def first_device() -> NextStep:
 
 def first_model() -> NextStep:
     count = counted(Device.objects.count(), "device")
-    text = (
+    text = left_out_text() or (
         f"{count} so far: add the others too, now or later. Look for GGUF files on the devices, or put one into the "
         "server's library."
     )
@@ -186,7 +187,7 @@ def steps(deployment: Deployment | None) -> list[Step]:
     """The way from an empty lab to an answer, with the first undone step marked."""
     done = {
         "Devices": Device.objects.usable().exists(),
-        "Model": LanguageModel.objects.exists(),
+        "Model": LanguageModel.objects.usable().exists(),
         "Profiles": Profile.objects.current().exists(),
         "Plan and deploy": deployment is not None,
         "Chat": RequestSample.objects.filter(outcome=RequestSample.Outcomes.OK).exists(),

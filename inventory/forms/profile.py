@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.utils.html import escape
 
 from accounts.forms import RowsField
 from inventory.models import Device, LanguageModel
+from inventory.services import left_out_text
 
 
 class ProfileForm(forms.Form):
@@ -33,6 +35,7 @@ class ProfileForm(forms.Form):
         devices = self.fields["devices"]
         assert isinstance(devices, forms.ModelMultipleChoiceField)
         devices.queryset = Device.objects.usable()
+        self.fields["model"].help_text = escape(left_out_text())
         if not Device.objects.in_use().exists():
             del self.fields["anyway"]
 

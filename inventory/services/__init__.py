@@ -4,7 +4,6 @@ from inventory.profiling import recalibrate
 from inventory.remote import HostKey
 from inventory.remote import host_key as read_host_key
 from inventory.services.devices import (
-    OUTDATED,
     confirm_host_key,
     override_memory,
     register_local,
@@ -17,6 +16,7 @@ from inventory.services.devices import (
     twins_of,
     use_probed_memory,
 )
+from inventory.services.language_models import left_out_text
 from inventory.services.profiles import CannotReuse, reuse_offers, reuse_profile
 from inventory.services.registration import (
     NewDevice,
@@ -41,7 +41,6 @@ from inventory.services.work import (
 )
 
 __all__ = [
-    "OUTDATED",
     "CannotReuse",
     "HostKey",
     "NewDevice",
@@ -51,6 +50,7 @@ __all__ = [
     "default_identity",
     "heartbeat",
     "known_as",
+    "left_out_text",
     "look_up",
     "look_up_all",
     "override_memory",

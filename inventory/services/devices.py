@@ -20,9 +20,6 @@ from inventory.remote import host_key as read_host_key
 from inventory.services.registration import CannotRegister
 from inventory.services.work import serving_now
 
-OUTDATED = ", outdated: an address changed since"
-LONGEST_METHOD = 80
-
 
 def register_local(name: str, user: User | None, *, address: str = "", llama_folder: str = "") -> Device:
     """The machine that the dashboard runs on, as a device without SSH."""
@@ -121,10 +118,10 @@ def settle(device: Device, values: dict[str, Any], user: User | None) -> set[str
 
 
 def _outdate_links(device: Device) -> None:
-    """Another address may be another network; measuring again writes another method."""
-    for link in Link.objects.filter(Q(source=device) | Q(target=device)).exclude(method__endswith=OUTDATED):
-        link.method = link.method[: LONGEST_METHOD - len(OUTDATED)] + OUTDATED
-        link.save(update_fields=["method"])
+    """Another address may be another network."""
+    fresh = Link.objects.exclude(pk__in=Link.objects.outdated())
+    for link in fresh.filter(Q(source=device) | Q(target=device)):
+        link.outdate()
 
 
 def _follow_gpu(device: Device) -> None:

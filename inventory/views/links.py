@@ -26,7 +26,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "ways": charts.ways(links),
         "oldest": min((link.measured_at for link in links), default=None),
         "estimated": [link for link in links if link.method.startswith("estimated")],
-        "outdated": any(link.method.endswith(services.OUTDATED) for link in links),
+        "outdated": Link.objects.outdated().exists(),
         "missing": len(devices) * (len(devices) - 1) - len(links),
         "job": shown_job("links"),
         "serving": services.serving_now(list(Device.objects.usable())),

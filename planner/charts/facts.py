@@ -9,6 +9,7 @@ from inventory.core.quantities import bytes_text, counted, percent_text, rate_te
 from planner.charts.stages import stage_rows
 from planner.charts.words import ESTIMATED, counts_handover, meanings
 from planner.core.objective import QUANTITIES, SIMULATED_WAIT, WAIT
+from planner.from_inventory import OUTDATED_LINKS
 from planner.models import Origin
 
 Json = dict[str, Any]
@@ -247,6 +248,7 @@ def plan_page(plan: Json, cluster: Json, origin: Origin = Origin.SEARCHED) -> Js
         "meanings": meanings(plan, cluster),
         "note": cluster.get("note", ""),
         "is_estimated": ESTIMATED in cluster.get("note", ""),
+        "has_outdated_links": OUTDATED_LINKS in cluster.get("note", ""),
     }
 
 

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from math import isfinite, isnan
 from typing import Any, TypeVar
 
 from inventory.core.quantities import counted
-from planner.core.errors import BadDocument
+from planner.core.errors import BadDocument, NotJson
 
 Item = TypeVar("Item")
 LARGEST = 1e30
 LONGEST_NAME = 100  # characters
 LONGEST_TEXT = 10_000
 UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's control characters, halves of pairs, line separators
+
+
+def read_json(content: bytes) -> Any:
+    """The JSON in a file's bytes, with or without the mark that some editors put before a text."""
+    try:
+        return json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise NotJson(f"is not UTF-8 text (byte {error.start + 1:,})", is_other_kind=True) from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        is_other_kind = not error.doc[: error.pos].strip()
+        raise NotJson(f"is not JSON ({place})", is_other_kind=is_other_kind) from None
+    except ValueError:
+        raise NotJson("is not JSON: a number has too many digits") from None
+    except RecursionError:
+        raise NotJson("is not JSON: it is nested too deeply") from None
 
 
 class Fields:

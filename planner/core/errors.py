@@ -14,6 +14,14 @@ class BadDocument(ValueError):
         return {"error": "bad input", "problems": self.problems}
 
 
+class NotJson(ValueError):
+    """Bytes that hold no JSON; the words go on after the name of their file."""
+
+    def __init__(self, fault: str, *, is_other_kind: bool = False) -> None:
+        super().__init__(fault)
+        self.is_other_kind = is_other_kind  # nothing that could be mended in an editor
+
+
 class NoFeasiblePlan(Exception):
     """No plan holds the limits: which limit binds, by how much, and the smallest change that would help."""
 

@@ -204,6 +204,8 @@ def with_links(
     if len(pairs) < wanted:
         missing = counted(wanted - len(pairs), "link")
         remarks.append(f"{missing} of {', '.join(sorted(new))} not measured: taken to be like most others.")
+    outdated = from_inventory.outdated_pairs([*there, *more])
+    remarks += from_inventory.outdated_notes([pair for pair in outdated if new & set(pair)])
     old = cluster["links"].get("pairs", [])
     return {**cluster["links"], "pairs": [*old, *pairs]} if old or pairs else cluster["links"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ from django.utils import timezone
 
 from accounts.models import User
 from jobs.models import Job, State
-from planner.core.document import raise_if_any
-from planner.core.errors import BadDocument
+from planner.core.document import raise_if_any, read_json
+from planner.core.errors import BadDocument, NotJson
 from planner.core.fitting import faults
 from planner.core.plan import Plan
 from planner.core.problem import Problem
@@ -28,21 +27,13 @@ LARGEST_KEPT_SEED = 2**31 - 1
 def read_document(path: Path) -> Any:
     """The JSON in a file; BadDocument says why it cannot be read."""
     try:
-        size_bytes = path.stat().st_size
-        document = json.loads(path.read_text(encoding="utf-8")) if size_bytes <= LARGEST_FILE_BYTES else None
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise BadDocument([f"{path}: is larger than {LARGEST_FILE_BYTES // 2**20} MiB"])
+        return read_json(path.read_bytes())
     except OSError as error:
         raise BadDocument([f"{path}: {error.strerror}"]) from error
-    except UnicodeDecodeError as error:
-        raise BadDocument([f"{path}: is not UTF-8 text (byte {error.start + 1:,})"]) from error
-    except json.JSONDecodeError as error:
-        raise BadDocument([f"{path}: is not JSON (line {error.lineno}, column {error.colno})"]) from error
-    except ValueError as error:
-        raise BadDocument([f"{path}: is not JSON: a number has too many digits"]) from error
-    except RecursionError as error:
-        raise BadDocument([f"{path}: is not JSON: it is nested too deeply"]) from error
-    if size_bytes > LARGEST_FILE_BYTES:
-        raise BadDocument([f"{path}: is larger than {LARGEST_FILE_BYTES // 2**20} MiB"])
-    return document
+    except NotJson as error:
+        raise BadDocument([f"{path}: {error}"]) from error
 
 
 def read_problem(path: Path, seed: int | None) -> Problem:

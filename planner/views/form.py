@@ -14,7 +14,7 @@ from inventory.models import Device, LanguageModel
 from planner import charts, services
 from planner.core.errors import BadDocument
 from planner.forms import PRESETS, ChangeForm, PlanForm, WorkloadForm
-from planner.from_inventory import CannotPlan
+from planner.from_inventory import CannotPlan, outdated_pairs
 from planner.models import PlanRun
 from planner.views.files import download
 from planner.views.runs import REJECTED, person, started
@@ -54,7 +54,7 @@ def new_page(
     context = {
         "form": form,
         "presets": PRESETS,
-        "has_models": LanguageModel.objects.exists(),
+        "has_models": LanguageModel.objects.usable().exists(),
         "has_devices": Device.objects.exists(),
         **fit_of(asked),
         **extra,
@@ -87,8 +87,8 @@ def defaults(form: PlanForm) -> dict[str, Any]:
 
 
 def first_choices(request: HttpRequest) -> dict[str, Any]:
-    """What the address asks for; else the newest model on every usable device."""
-    newest = LanguageModel.objects.order_by("-created_at").first()
+    """What the address asks for; else the newest usable model on every usable device."""
+    newest = LanguageModel.objects.usable().order_by("-created_at").first()
     chosen: dict[str, Any] = {
         "model": newest.pk if newest else None,
         "devices": list(Device.objects.usable().values_list("pk", flat=True)),
@@ -111,7 +111,7 @@ def fit_of(form: PlanForm) -> dict[str, Any]:
         }
     fit = services.feasibility(model, list(devices), context_tokens)
     too_long = 0 < fit.context_limit < context_tokens
-    return {"fit": fit, "gaps": fit.gaps, "too_long": too_long}
+    return {"fit": fit, "gaps": fit.gaps, "too_long": too_long, "outdated": outdated_pairs(list(devices))}
 
 
 @require_GET

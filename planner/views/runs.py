@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 
 from accounts.models import User
 from accounts.services import audit, client_address
-from inventory.models import Device
+from inventory.models import Device, LanguageModel
 from planner import charts, events, services
 from planner.forms import WhatIfForm
 from planner.models import Origin, PlanRun
@@ -76,9 +76,10 @@ def refused(run: PlanRun) -> dict[str, Any]:
 
 
 def change_path(run: PlanRun) -> str:
-    """Where the inputs of this run are changed: the new-plan form where its model and devices are registered."""
+    """Where the inputs of this run are changed: the new-plan form where that offers its model and devices."""
     ids = list(run.device_ids.values())
-    if run.model_id is None or not ids or Device.objects.filter(pk__in=ids).count() < len(ids):
+    is_offered = run.model is not None and LanguageModel.objects.usable().contains(run.model)
+    if not is_offered or not ids or Device.objects.filter(pk__in=ids).count() < len(ids):
         return reverse("planner:change", args=[run.pk])
     fields = {**run.cluster["workload"], **run.cluster["policy"], "method": run.method}
     fields |= {"model": run.model_id, "devices": ids}

@@ -149,8 +149,10 @@ def find_files(progress: Progress, found: Launch, devices: list[Device]) -> str 
 
 
 def measure_links(progress: Progress, found: Launch, devices: list[Device]) -> str | None:
+    """Measure all links again when one is missing, too old or outdated."""
     since = timezone.now() - LINK_HOLDS_FOR
-    between = Link.objects.filter(source__in=devices, target__in=devices, measured_at__gt=since)
+    fresh = Link.objects.filter(measured_at__gt=since).exclude(pk__in=Link.objects.outdated())
+    between = fresh.filter(source__in=devices, target__in=devices)
     if len(devices) < 2 or between.count() >= len(devices) * (len(devices) - 1):
         return None
     tell_of_running(progress, devices)

@@ -56,7 +56,7 @@ def new(request: HttpRequest) -> HttpResponse:
 def form_page(request: HttpRequest, form: LaunchForm, status: int) -> HttpResponse:
     context = {
         "form": form,
-        "has_models": LanguageModel.objects.exists(),
+        "has_models": LanguageModel.objects.usable().exists(),
         "has_devices": Device.objects.usable().exists(),
     }
     return render(request, "serving/launch_new.html", context, status=status)

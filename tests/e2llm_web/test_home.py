@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from e2llm_web import home
-from inventory.models import Device, LanguageModel, Profile
+from inventory.models import Device, LanguageModel, ModelFile, Profile
 from jobs.models import Job, State
 from serving.models import Deployment, Launch, Replica, RequestSample, TrafficSample
 
@@ -49,9 +49,13 @@ def device(**values: Any) -> Device:
 
 
 def model() -> LanguageModel:
-    return LanguageModel.objects.create(
-        name="smol", architecture="llama", fingerprint="f", size_bytes=1, shape={}
+    """With a copy in the library, and a header of which two numbers make sense."""
+    shape = {"weight_bytes": 1, "embedding_length": 1}
+    made = LanguageModel.objects.create(
+        name="smol", architecture="llama", fingerprint="f", size_bytes=1, shape=shape
     )
+    ModelFile.objects.create(model=made, path="/m/smol.gguf", size_bytes=1, seen_at=timezone.now())
+    return made
 
 
 def deployment(state: str) -> Deployment:

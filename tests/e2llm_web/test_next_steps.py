@@ -11,7 +11,7 @@ from django.utils import timezone
 from accounts.core.roles import Role
 from accounts.models import User
 from e2llm_web import home
-from inventory.models import Profile
+from inventory.models import ModelFile, Profile
 from jobs.models import Job, State
 from planner.models import PlanRun
 from serving.models import Deployment, Launch
@@ -54,6 +54,14 @@ def test_devices_without_a_model_ask_for_a_model() -> None:
     device()
     assert step() == ("Add a model", ["Add a model", "Add another device"])
     assert "1 device so far: add the others too" in home.next_step(None).text
+
+
+def test_a_model_of_which_no_copy_is_left_is_to_be_brought_back() -> None:
+    usable_device()
+    model()
+    ModelFile.objects.all().delete()
+    assert step()[0] == "Add a model"
+    assert "no copy is left: smol. Put the file back" in home.next_step(None).text
 
 
 def test_devices_that_cannot_be_used_are_to_be_looked_at() -> None:

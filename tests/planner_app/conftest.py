@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from inventory.core.model_shape import BlockShape, ModelShape
-from inventory.models import Device, LanguageModel, Profile
+from inventory.models import Device, LanguageModel, ModelFile, Profile
 from planner import runner, services
 from planner.models import PlanRun
 from tests.conftest import wait_until
@@ -89,13 +89,16 @@ def shape(**changes: Any) -> ModelShape:
 
 @pytest.fixture
 def model(db: None) -> LanguageModel:
-    return LanguageModel.objects.create(
+    """With a copy in the library."""
+    made = LanguageModel.objects.create(
         name="Tiny-10B",
         architecture="llama",
         fingerprint="f" * 64,
         size_bytes=10**10,
         shape=shape().to_dict(),
     )
+    ModelFile.objects.create(model=made, path="/library/tiny.gguf", size_bytes=10**10, seen_at=timezone.now())
+    return made
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from inventory import library
-from inventory.models import Device, LanguageModel, Profile
+from inventory.models import Device, LanguageModel, Link, Profile
 from inventory.remote import connect
 from jobs import services as jobs
 from jobs.core.errors import JobFailed
@@ -24,7 +24,10 @@ from serving.models import Deployment, Launch
 from serving.runner import launch as parts
 from serving.services import launches
 from serving.services.deployments import CannotDeploy
+from tests.inventory.conftest import MakeProgress, make_progress
 from tests.serving.conftest import Laboratory
+
+__all__ = ["make_progress"]
 
 WORKLOAD = {
     "input_tokens": 64,
@@ -73,7 +76,7 @@ def states(launch: Launch) -> dict[str, str]:
 
 
 def test_launch_measures_what_is_missing_plans_and_waits_for_one_confirm(
-    unmeasured: Laboratory, admin_client: Client
+    unmeasured: Laboratory, admin_client: Client, make_progress: MakeProgress
 ) -> None:
     first = launch(unmeasured, "box-1", "box-2")
     assert first.stage == Launch.Stages.CONFIRM, first.job.error
@@ -95,6 +98,10 @@ def test_launch_measures_what_is_missing_plans_and_waits_for_one_confirm(
     assert {states(again)[key] for key in ("probe", "links", "profiles")} == {"skipped"}
     assert again.stage == Launch.Stages.DEPLOYING
     assert Profile.objects.count() == 2
+
+    Link.objects.all()[0].outdate()
+    measured = parts.measure_links(make_progress(), again, list(again.devices.all()))
+    assert (measured, Link.objects.outdated().exists()) == ("2 directions", False)
 
 
 def test_device_without_llama_cpp_is_named(unmeasured: Laboratory, tmp_path: Path) -> None:
