@@ -209,7 +209,11 @@ class Stream:
 
     def _came(self) -> None:
         self.due_at = self.exchange.loop.time() + self.deadlines.inter_token_seconds
+        if self.waits_for == "next token":
+            return
         self.waits_for = "next token"
+        self.timer.cancel()  # the next token may be due long before the first one was
+        self.timer = self.exchange.loop.call_at(min(self.due_at, self.ends_at), self._check_deadline)
 
     def close(self) -> None:
         self.timer.cancel()
@@ -218,7 +222,8 @@ class Stream:
     def _check_deadline(self) -> None:
         now = self.exchange.loop.time()
         if self.exchange.pieces and self.exchange.waiter is None:
-            self._came()  # it is the client that is slow: the replica waits to be read
+            # It is the client that is slow: the replica waits to be read.
+            self.due_at = now + self.deadlines.inter_token_seconds
         due_at = min(self.due_at, self.ends_at)
         if now < due_at:
             self.timer = self.exchange.loop.call_at(due_at, self._check_deadline)

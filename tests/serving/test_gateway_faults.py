@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import openai
 import pytest
@@ -93,6 +94,13 @@ async def test_pings_do_not_extend_the_deadline_of_a_token(gateway: Running, stu
     text = await raw_stream(gateway)
     assert "no next token within 0.4 s" in text
     await until(lambda: stub.cancelled == 1)
+
+
+async def test_a_token_that_stays_away_is_due_before_the_first_would_have_been(other: Stub) -> None:
+    other.fault = "stall"
+    async with running_gateway(replace(SHORT, first_token_seconds=600.0)) as gateway, asyncio.timeout(60):
+        gateway.serve(endpoint(7, other.port))
+        assert "no next token within 0.4 s" in await raw_stream(gateway)
 
 
 async def test_the_sdk_raises_on_a_cut_stream(gateway: Running, stub: Stub) -> None:
