@@ -6,6 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from django.utils import timezone
@@ -17,7 +18,7 @@ from serving.core.balancer import Refused
 from serving.core.body import BadRequest, parse
 from serving.core.openai import Generation, chat_request, completion_request
 from serving.gateway.answer import Answer, StreamedAnswer, StreamedMessage, WholeAnswer, WholeMessage
-from serving.gateway.arriving import route_to
+from serving.gateway.arriving import served
 from serving.gateway.capabilities import check_tools
 from serving.gateway.choices import run_choices
 from serving.gateway.continuing import Resumed, resume
@@ -32,6 +33,7 @@ from serving.gateway.http import Client, ClientGone, Message, Receive, Recording
 from serving.gateway.keys import Caller
 from serving.gateway.prompt import tokens_of
 from serving.gateway.reshaped import shaped
+from serving.gateway.routes import Route
 from serving.gateway.timeline import Timeline
 
 KEPT_CHARACTERS = 100_000
@@ -206,21 +208,32 @@ async def run(
 ) -> None:
     replica = chosen_replica(client, caller)
     caller.check_model(request.model)
-    route = await route_to(gateway, request.model) if replica is None else gateway.routes.of_replica(replica)
-    timeline.deployment, timeline.model = route.deployment, route.name
     timeline.is_stream = request.streams
+
+    async def work(route: Route) -> None:
+        await run_on(Call(gateway, route, client, caller, request, timeline, replica))
+
+    if replica is not None:
+        return await work(gateway.routes.of_replica(replica))
+    return await served(gateway, client, timeline, request.model, work)
+
+
+async def run_on(call: Call) -> None:
+    """One try at the answer, on one deployment."""
+    gateway, route, request, timeline = call.gateway, call.route, call.request, call.timeline
+    timeline.deployment, timeline.model = route.deployment, route.name
     if route.makes_embeddings:
         text = f"{request.model} makes embeddings and no text; ask for them at /v1/embeddings"
         raise ApiError(400, "not_supported", text, param="model")
     if gateway.keeps_prompts:
         timeline.prompt = prompt_text(request)
     if "tools" in request.body:
-        await check_tools(gateway.capabilities, client, route, request, gateway.limits.control_seconds)
-    answer = answer_for(client, timeline, request)
+        await check_tools(gateway.capabilities, call.client, route, request, gateway.limits.control_seconds)
+    answer = answer_for(call.client, timeline, request)
     if request.continues:
         request = await resume(request, route.any_endpoint(), gateway.limits.control_seconds)
         answer = Resumed(answer)
-    call = Call(gateway, route, client, caller, request, timeline, replica)
+    call = replace(call, request=request)
     try:
         await (run_choices(call) if request.choices > 1 else Run(call, shaped(answer, request)).run())
     except upstream.Declined as error:
@@ -252,13 +265,12 @@ def read_request(body: bytes, read: Reader) -> Generation:
 
 
 def answer_for(client: Client, timeline: Timeline, request: Generation) -> Answer:
-    shows_timing = client.header(b"x-e2llm-timing") == "1"
     if client.error_of is error_of:
         if request.streams:
             return StreamedMessage(client, timeline, request)
-        return WholeMessage(client, timeline, request, shows_timing)
+        return WholeMessage(client, timeline, request, client.wants_timing)
     kind = StreamedAnswer if request.streams else WholeAnswer
-    return kind(client, timeline, request, shows_timing)
+    return kind(client, timeline, request, client.wants_timing)
 
 
 async def count_tokens(gateway: Gateway, client: Client) -> None:

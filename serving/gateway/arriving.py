@@ -1,15 +1,36 @@
-"""Requests that come while a deployment starts: they wait for it as they would wait for a slot."""
+"""Requests that come or wait while a deployment starts or is replaced: they wait as they would for a slot."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
-from serving.core.balancer import QueueFull
+from serving.core.balancer import NoReplica, QueueFull
 from serving.gateway.errors import ApiError
 from serving.gateway.gateway import Gateway
+from serving.gateway.http import Client
 from serving.gateway.routes import Route
+from serving.gateway.timeline import Timeline
 
 LOOK_SECONDS = 0.25
+
+
+async def served(
+    gateway: Gateway,
+    client: Client,
+    timeline: Timeline,
+    model: str,
+    work: Callable[[Route], Awaitable[None]],
+) -> None:
+    """Do the work on the route to a model; again on the one that replaces it while the request waits there."""
+    while True:
+        route = await route_to(gateway, model)
+        try:
+            return await work(route)
+        except NoReplica:
+            if client.has_started or route.standing or not gateway.routes.is_replaced(route):
+                raise
+            timeline.start_over()
 
 
 async def route_to(gateway: Gateway, model: str) -> Route:

@@ -12,6 +12,8 @@ Clock = Callable[[], float]
 ProbeIdle = Callable[[int, int], Awaitable[bool]]
 
 PROBE_PAUSE_SECONDS = 0.25
+TAKEN_DOWN = "the deployment is being stopped or restarted; this request waited and was not answered"
+TAKEN_DOWN_RETRY_SECONDS = 5.0
 
 
 class Dispatcher:
@@ -81,9 +83,7 @@ class Dispatcher:
         for ticket, sleeper in list(self._sleepers.items()):
             if not sleeper.done():
                 self.balancer.leave(ticket)
-                sleeper.set_exception(
-                    NoReplica("the deployment is being stopped; this request waited and was not begun", 5.0)
-                )
+                sleeper.set_exception(NoReplica(TAKEN_DOWN, TAKEN_DOWN_RETRY_SECONDS))
 
     def _give_back(self, sleeper: asyncio.Future[Lease]) -> None:
         if sleeper.done() and not sleeper.cancelled() and sleeper.exception() is None:

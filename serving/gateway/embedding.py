@@ -11,6 +11,7 @@ from serving.core.balancer import Lease, Ticket
 from serving.core.body import BadRequest, parse
 from serving.core.embedding import EMBEDDING_PATH, EmbeddingRequest, embedding_request
 from serving.gateway.allowance import reserve, settle
+from serving.gateway.arriving import served
 from serving.gateway.errors import ApiError, bad_request
 from serving.gateway.gateway import Gateway
 from serving.gateway.generation import fault_of
@@ -36,6 +37,9 @@ class Embedding:
     request: EmbeddingRequest
 
     async def run(self) -> None:
+        self.timeline.deployment, self.timeline.model = self.route.deployment, self.route.name
+        self._refuse_generator()
+        self.gateway.retries.request()
         reserved = sum(await self._token_counts())
         reserve(self.gateway, self.client, self.caller, reserved)
         try:
@@ -51,6 +55,15 @@ class Embedding:
         await self.client.json(
             200, {"object": "list", "data": data, "model": self.request.model, "usage": usage}
         )
+
+    def _refuse_generator(self) -> None:
+        if not self.route.makes_embeddings:
+            raise ApiError(
+                400,
+                "not_supported",
+                f"{self.request.model} generates text; embeddings need a deployment of a model that makes them",
+                param="model",
+            )
 
     async def _token_counts(self) -> list[int]:
         """Of each text a bound, or the number where that matters; 400 for one that no slot can hold."""
@@ -148,14 +161,8 @@ async def embed(gateway: Gateway, client: Client, caller: Caller, timeline: Time
     except BadRequest as error:
         raise bad_request(error) from error
     caller.check_model(request.model)
-    route = gateway.routes.find(request.model)
-    timeline.deployment, timeline.model = route.deployment, route.name
-    if not route.makes_embeddings:
-        raise ApiError(
-            400,
-            "not_supported",
-            f"{request.model} generates text; embeddings need a deployment of a model that makes them",
-            param="model",
-        )
-    gateway.retries.request()
-    await Embedding(gateway, route, client, caller, timeline, request).run()
+
+    async def work(route: Route) -> None:
+        await Embedding(gateway, route, client, caller, timeline, request).run()
+
+    await served(gateway, client, timeline, request.model, work)

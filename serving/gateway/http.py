@@ -74,6 +74,10 @@ class Client:
     def header(self, name: bytes) -> str:
         return self.headers.get(name, b"").decode("latin-1")
 
+    @property
+    def wants_timing(self) -> bool:
+        return self.header(b"x-e2llm-timing") == "1"
+
     def authorization(self) -> str:
         """The key as a bearer; Anthropic's clients send it under a name of their own."""
         own = self.header(b"x-api-key") if self.path.startswith("/v1/messages") else ""

@@ -70,6 +70,12 @@ class Route:
     down: dict[int, str] = field(default_factory=dict)  # kept until the replica is back
 
     @property
+    def standing(self) -> int:
+        """2 when a replica of it stays, be it out of service for a moment; 1 when it starts; 0 when it ends."""
+        stays = any(not backend.draining for backend in self.balancer.backends.values())
+        return 2 if stays else int(self.is_starting)
+
+    @property
     def is_served(self) -> bool:
         now = self.dispatcher.clock()
         return any(backend.takes(now) for backend in self.balancer.backends.values())
@@ -99,10 +105,10 @@ class Routes:
         self.absent: frozenset[str] = frozenset()  # names that were to be served lately
 
     def find(self, model: str) -> Route:
-        """The newest deployment of that name with a replica in service, else the newest of that name."""
+        """The newest deployment of that name with a replica that stays, else one that starts, else any."""
         named = sorted(
             (route for route in self.by_deployment.values() if route.name == model),
-            key=lambda route: (bool(route.balancer.backends), route.deployment),
+            key=lambda route: (route.standing, route.deployment),
         )
         if not named and model in self.absent:
             text = f"the model {model!r} is not being served at the moment"
@@ -112,6 +118,11 @@ class Routes:
                 404, "model_not_found", f"no deployment serves a model called {model!r}", param="model"
             )
         return named[-1]
+
+    def is_replaced(self, gone: Route) -> bool:
+        """Whether another deployment of that name answers, or will when it has started."""
+        others = (route for route in self.by_deployment.values() if route is not gone)
+        return any(route.name == gone.name and route.standing > 0 for route in others)
 
     def of_replica(self, replica: int) -> Route:
         """The deployment whose replica this is, while it can answer whole requests."""
@@ -131,6 +142,7 @@ class Routes:
             self._apply_one(one)
         for deployment in self.by_deployment.keys() - {one.deployment for one in wanted}:
             route = self.by_deployment[deployment]
+            route.is_starting = False
             for replica in list(route.balancer.backends):
                 route.balancer.drain_replica(replica)
             route.dispatcher.pump()
@@ -191,9 +203,10 @@ def load_wanted() -> list[Wanted]:
 
 
 def load_absent() -> frozenset[str]:
-    """Names of what is being stopped, and of what failed within the last hour."""
+    """Names of what is being stopped or about to be, and of what failed within the last hour."""
     failed = Q(state=Deployment.States.FAILED, ended_at__gt=timezone.now() - FAILED_LATELY)
-    left = Deployment.objects.filter(failed | Q(state=Deployment.States.STOPPING))
+    is_over = Q(state__in=[Deployment.States.STOPPED, Deployment.States.FAILED])
+    left = Deployment.objects.filter(failed | (Q(wanted=Deployment.Wanted.STOPPED) & ~is_over))
     return frozenset(left.values_list("name", flat=True))
 
 

@@ -47,6 +47,12 @@ class Timeline:
         if self.first_token is not None and self.output_tokens is None:
             self.prompt_tokens, self.output_tokens = prompt_tokens, self.streamed_events
 
+    def start_over(self) -> None:
+        """Forget a try of which the client has seen nothing; the time goes on."""
+        self.bound = self.first_token = self.prompt_tokens = self.output_tokens = None
+        self.second_wait_seconds, self.streamed_events = 0.0, 0
+        self.prefill = self.decode = self.handover = None
+
     def fail(self, outcome: str, status: int, error: str) -> None:
         self.outcome, self.status, self.error = outcome, status, storable(error, 500)
 

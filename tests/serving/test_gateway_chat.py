@@ -218,8 +218,9 @@ async def test_a_request_that_waits_is_told_when_all_replicas_drain(gateway: Run
     while not gateway.balancer.waiting or not stub.running:
         await asyncio.sleep(0.01)
     gateway.gateway.routes.apply([])
-    with pytest.raises(openai.InternalServerError, match="being stopped"):
+    with pytest.raises(openai.InternalServerError, match="being stopped") as refusal:
         await waiting
+    assert refusal.value.status_code == 503 and refusal.value.response.headers["retry-after"] == "5"
     assert stub.running, "what runs may end"
     under_way.cancel()
 
