@@ -41,11 +41,14 @@ class TooSlow(UpstreamError):
 class Declined(UpstreamError):
     """The replica answered with an HTTP error."""
 
-    def __init__(self, status: int, message: str, kind: str, details: Mapping[str, Any]) -> None:
+    def __init__(
+        self, status: int, message: str, kind: str, details: Mapping[str, Any], request_id: str = ""
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
         self.details = details
+        self.request_id = request_id  # of a server that names its answers
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Exchange(asyncio.Protocol):
         self.parser = httptools.HttpResponseParser(self)
         self.transport: asyncio.Transport | None = None
         self.status = 0
+        self.request_id = ""
         self.pieces: list[bytes] = []
         self.buffered_bytes = 0
         self.is_complete = False
@@ -104,6 +108,10 @@ class Exchange(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.is_complete:
             self.fail(ConnectionLost("the replica closed the connection in the middle of the answer"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"x-request-id":
+            self.request_id = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self.status = self.parser.get_status_code()
@@ -248,7 +256,7 @@ async def open_stream(
     try:
         await exchange.until_headers()
         if exchange.status != 200:
-            raise _declined(exchange.status, await exchange.read_all())
+            raise _declined(exchange.status, await exchange.read_all(), exchange.request_id)
     except BaseException:
         stream.close()
         raise
@@ -322,9 +330,9 @@ async def _send(
     return exchange
 
 
-def _declined(status: int, answer: bytes) -> Declined:
+def _declined(status: int, answer: bytes, request_id: str = "") -> Declined:
     try:
         error = json.loads(answer)["error"]
-        return Declined(status, str(error["message"]), str(error.get("type", "")), error)
+        return Declined(status, str(error["message"]), str(error.get("type", "")), error, request_id)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Declined(status, f"HTTP {status} without an explanation", "", {})
+        return Declined(status, f"HTTP {status} without an explanation", "", {}, request_id)

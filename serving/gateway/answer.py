@@ -40,6 +40,8 @@ class StreamedAnswer:
         self.is_done = False
         self._alias = b""
         self._name = b""
+        self._head: dict[str, Any] = {}
+        self._has_told_way = False
 
     async def feed(self, events: bytes) -> None:
         if not self._alias:
@@ -48,10 +50,11 @@ class StreamedAnswer:
             check_fault(first)
             self._alias = b'"model":' + sse.compact(first.get("model", ""))
             self._name = b'"model":' + sse.compact(self.request.model)
+            self._head = {name: first[name] for name in ("id", "object", "created") if name in first}
         if not self.client.has_started:
             await self.client.start(200, EVENT_STREAM)
         if not sse.is_special(events):
-            return await self.client.write(self._shown(events))
+            return await self.client.write(self._shown(events) + self._way())
         shown = []
         try:
             for event in sse.split(events):
@@ -72,6 +75,14 @@ class StreamedAnswer:
 
     async def finish(self) -> None:
         await self.client.end()
+
+    def _way(self) -> bytes:
+        """Once, behind the first token: how it came to it, for those who may not stay until the end."""
+        if self._has_told_way or not self.shows_timing or self.timeline.first_token is None:
+            return b""
+        self._has_told_way = True
+        way = {"model": self.request.model, "choices": [], "e2llm": self.timeline.for_client()}
+        return sse.event({**self._head, **way})
 
     def _shown(self, events: bytes) -> bytes:
         return events.replace(self._alias, self._name)

@@ -44,7 +44,7 @@ async def tell(client: Client, timeline: Timeline, error: ApiError) -> None:
     """Before the first byte an error is a status; after it, an event in the stream and no [DONE]."""
     if client.has_started:
         timeline.fail(Outcomes.CUT, error.status, str(error))
-        await client.end(interrupted(client, error))
+        await client.end(interrupted(client, timeline, error))
         return
     outcome = (
         Outcomes.FAILED if error.status >= 500 and error.retry_after_seconds is None else Outcomes.REFUSED
@@ -53,10 +53,11 @@ async def tell(client: Client, timeline: Timeline, error: ApiError) -> None:
     await client.refuse(error)
 
 
-def interrupted(client: Client, error: ApiError) -> bytes:
+def interrupted(client: Client, timeline: Timeline, error: ApiError) -> bytes:
     if client.error_of is error_of:
         return anthropic_event(error_of(error.status, str(error)))
-    return sse.event({"error": {**error.body["error"], "code": "stream_interrupted"}})
+    told = {**error.body["error"], "code": "stream_interrupted", "cause": error.code}
+    return sse.event({"error": told} | ({"e2llm": timeline.for_client()} if client.wants_timing else {}))
 
 
 def translated(fault: Exception, request_id: str) -> ApiError:

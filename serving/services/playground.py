@@ -15,6 +15,8 @@ from accounts.core.asked_number import asked_number
 from accounts.models import User
 from accounts.services import internal_key
 from serving import upstream
+from serving.core import sse
+from serving.core.fault_words import GATEWAY_LOST, cut_words, refusal_words
 from serving.models import Deployment, Replica
 
 CHAT_PATH = "/v1/chat/completions"
@@ -25,6 +27,7 @@ MAX_ANSWER_TOKENS = 32_768
 MAX_SEED = 2**53 - 1  # the largest whole number of a script
 DEADLINES = upstream.Deadlines(first_token_seconds=900.0, inter_token_seconds=120.0, total_seconds=7200.0)
 GONE = (404, 503)
+UNRECORDED = ("standing_by", "draining", "too_many_connections")  # refused before anything was timed
 NOT_ANSWERING = {
     Deployment.States.STARTING: "is starting and does not answer yet. Its page shows how far it is.",
     Deployment.States.STOPPING: "is being stopped: answers under way may end, new questions are refused.",
@@ -139,21 +142,34 @@ async def relay(stream: upstream.Stream) -> AsyncIterator[bytes]:
     """Events as they come; when the page goes away the gateway is told by closing the connection."""
     try:
         while events := await stream.events():
-            yield events
-    except upstream.UpstreamError as error:
-        fault = {"error": {"message": f"The answer was cut off: {error}", "code": "stream_interrupted"}}
-        yield f"data: {json.dumps(fault)}\n\n".encode()
+            yield b"".join(map(in_words, sse.split(events))) if b'"error":' in events else events
+    except upstream.UpstreamError:
+        yield sse.event({"error": {"message": GATEWAY_LOST, "code": "stream_interrupted"}})
     finally:
         stream.close()
 
 
+def in_words(event: bytes) -> bytes:
+    """An event as it is, but for the gateway's error, which says to a person what to do."""
+    value = sse.payload(event)
+    if "error" not in value:
+        return event
+    return sse.event(value | {"error": {**value["error"], "message": cut_words(value["error"]["cause"])}})
+
+
 async def why_refused(model: str, error: upstream.Declined) -> str:
-    """The gateway's words, or what is happening to the deployment when that is the reason."""
+    """What is happening to the deployment when that is the reason, or the gateway's refusal in a person's words."""
     newest = await Deployment.objects.filter(name=model).afirst()
-    if error.status not in GONE or newest is None:
-        return str(error)
-    words = NOT_ANSWERING.get(Deployment.States(newest.state))
-    return f"{newest} {words}" if words else str(error)
+    if error.status in GONE and newest is not None:
+        words = NOT_ANSWERING.get(Deployment.States(newest.state))
+        if words:
+            return f"{newest} {words}"
+    return refusal_words(error.details.get("code", ""), str(error))
+
+
+def inspected_as(error: upstream.Declined) -> str:
+    """The number under which the request inspector has a refused request; empty when it was not written down."""
+    return "" if error.details.get("code") in UNRECORDED else error.request_id
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ async def ask(request: HttpRequest) -> HttpResponseBase:
     except BadQuestion as error:
         return refusal(400, str(error))
     except upstream.Declined as error:
-        return refusal(error.status, await playground.why_refused(question.model, error))
+        words = await playground.why_refused(question.model, error)
+        return refusal(error.status, words, playground.inspected_as(error))
     except upstream.UpstreamError:
         return refusal(502, NO_GATEWAY)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -103,5 +104,5 @@ def forget(request: HttpRequest, conversation_id: int) -> HttpResponse:
     return redirect("serving:playground")
 
 
-def refusal(status: int, message: str) -> JsonResponse:
-    return JsonResponse({"error": {"message": message}}, status=status)
+def refusal(status: int, message: str, request_id: str = "") -> JsonResponse:
+    return JsonResponse({"error": {"message": message, "request_id": request_id}}, status=status)

@@ -61,9 +61,12 @@ export function showFacts(element, facts, time) {
     span.append(name, value);
     return span;
   }));
-  if (!facts.request_id) return;
+  if (facts.request_id) element.append(timelineLink(facts.request_id));
+}
+
+export function timelineLink(requestId) {
   const link = document.createElement("a");
-  link.href = `/traffic/requests/${encodeURIComponent(facts.request_id)}/`;
-  link.textContent = "Timeline";
-  element.append(link);
+  link.href = `/traffic/requests/${encodeURIComponent(requestId)}/`;
+  link.append("Timeline", Object.assign(document.createElement("span"), { className: "visually-hidden", textContent: " of this answer" }));
+  return link;
 }

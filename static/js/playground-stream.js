@@ -18,9 +18,11 @@ export async function keep(path, conversation) {
   }
 }
 
-async function refusal(response) {
+async function refusal(response, watch) {
   try {
-    return (await response.json()).error.message;
+    const { message, request_id } = (await response.json()).error;
+    if (request_id) watch.told.request_id = request_id;
+    return message;
   } catch {
     return `The server answered with ${response.status}. Reload the page and try again.`;
   }
@@ -41,18 +43,24 @@ async function* events(response) {
   }
 }
 
-// The gateway's figures come with the last event; an answer that never gets there has those of this page.
+// The gateway tells its figures behind the first token and at the end; what an answer lacks that never gets there, this page has timed.
 class Watch {
   asked = performance.now();
   times = [];
+  told = {};
 
   token() { this.times.push(performance.now()); }
 
-  facts() {
-    const [first, last] = [this.times[0], this.times.at(-1)];
-    if (first === undefined) return {};
+  note(chunk) {
+    for (const [name, value] of Object.entries(factsOf(chunk))) if (value !== null) this.told[name] = value;
+  }
+
+  unfinished(reason) {
+    const [first, last] = [this.times[0] ?? performance.now(), this.times.at(-1)];
+    if (!this.times.length) return { ...this.told, stayed_seconds: (first - this.asked) / 1000, finish_reason: reason };
     const rate = last > first ? (1000 * (this.times.length - 1)) / (last - first) : null;
-    return { ttft_seconds: (first - this.asked) / 1000, tokens_per_second: rate, completion_tokens: this.times.length };
+    const timed = { ttft_seconds: (first - this.asked) / 1000, tokens_per_second: rate, completion_tokens: this.times.length };
+    return { ...timed, ...this.told, finish_reason: reason };
   }
 }
 
@@ -63,15 +71,14 @@ function factsOf(chunk) {
 }
 
 async function read(response, watch, token) {
-  let facts = {};
   for await (const data of events(response)) {
-    if (data === "[DONE]") return facts;
+    if (data === "[DONE]") return;
     const chunk = JSON.parse(data);
+    watch.note(chunk);
     if (chunk.error) throw new Error(chunk.error.message ?? "The answer was cut off.");
     const delta = chunk.choices?.[0]?.delta ?? {};
     const text = (delta.content ?? "") + (delta.reasoning_content ?? "");
     if (text) { watch.token(); token(text); }
-    facts = { ...facts, ...factsOf(chunk) };
   }
   throw new Error("The answer was cut off before its end. Continue sends what there is and asks for the rest.");
 }
@@ -80,12 +87,12 @@ export async function ask(path, question, { signal, token }) {
   const watch = new Watch();
   try {
     const response = await post(path, question, signal);
-    if (!response.ok) throw new Error(await refusal(response));
-    const facts = await read(response, watch, token);
-    return { facts: watch.times.length ? facts : { ...facts, finish_reason: "silent" }, fault: "" };
+    if (!response.ok) throw new Error(await refusal(response, watch));
+    await read(response, watch, token);
+    return { facts: watch.times.length ? watch.told : { ...watch.told, finish_reason: "silent" }, fault: "" };
   } catch (error) {
-    if (error.name === "AbortError") return { facts: { ...watch.facts(), finish_reason: "stopped" }, fault: "" };
+    if (error.name === "AbortError") return { facts: watch.unfinished("stopped"), fault: "" };
     const lost = error instanceof TypeError || error instanceof SyntaxError ? "The connection to this site was lost. Check that it runs, then try again." : error.message;
-    return { facts: { ...watch.facts(), finish_reason: "cut" }, fault: lost };
+    return { facts: watch.unfinished("cut"), fault: lost };
   }
 }

@@ -4,9 +4,11 @@ import { announce } from "./live.js";
 import { bubbleOf } from "./playground-bubble.js";
 import { showCode } from "./playground-code.js";
 import { keepChat } from "./playground-keep.js";
+import { say } from "./playground-notice.js";
 import { showMarkdown } from "./playground-render.js";
 import { lockModel, questionOf, withoutSystem } from "./playground-settings.js";
 import { ask } from "./playground-stream.js";
+import { duration } from "./time.js";
 
 const root = document.querySelector("#playground");
 const log = root.querySelector("[data-log]");
@@ -51,12 +53,6 @@ function setEditing(index) {
   input.focus();
 }
 
-function say(text, tone = "danger") {
-  notice.hidden = !text;
-  notice.className = `notice notice-${tone} chat-notice`;
-  notice.querySelector("[data-text]").textContent = text;
-}
-
 // Streams the answer into the message; how it ended, and what was received of it.
 async function answer(message) {
   const index = messages.indexOf(message);
@@ -91,14 +87,14 @@ async function answer(message) {
 // Makes the change and asks; when not a word comes back, everything is again as it was, with the reason said.
 async function attempt(change, typed = "") {
   const before = messages.map((message) => ({ ...message }));
-  say("");
+  say(notice, "");
   change();
   const { facts, fault, received } = await answer(messages.at(-1));
   const isStopped = facts.finish_reason === "stopped";
   if (!received && (fault || isStopped)) {
     messages = before;
     input.value = [typed, input.value].filter(Boolean).join("\n");
-    say(fault || "Stopped by you before the first token.", isStopped ? "info" : "danger");
+    say(notice, fault || `Stopped by you before the first token, after ${duration(facts.stayed_seconds)}.`, isStopped ? "info" : "danger", facts.request_id);
   } else {
     announce(fault || (isStopped ? "Stopped by you." : "The answer is complete."));
     keepChat(root, chat, messages).then((kept) => { chat = kept; });
@@ -140,7 +136,7 @@ root.addEventListener("click", (event) => {
   const prompt = event.target.closest("[data-prompt]");
   if (prompt && !running) { input.value = prompt.textContent.trim(); form.requestSubmit(); }
   if (event.target.closest("[data-cancel-edit]")) setEditing(null);
-  if (event.target.closest("[data-new]") && !running) { messages = []; chat = null; say(""); history.replaceState(null, "", location.pathname); setEditing(null); drawAll(); }
+  if (event.target.closest("[data-new]") && !running) { messages = []; chat = null; say(notice, ""); history.replaceState(null, "", location.pathname); setEditing(null); drawAll(); }
 });
 root.addEventListener("change", () => { lockModel(root); showCode(root, root.dataset.endpoint, question()); });
 lockModel(root);

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
 
+from serving import upstream
+from serving.core import sse
+from serving.core.openai import CHAT_PATH
 from serving.gateway.samples import STRANGERS_PER_SECOND, Recorder
 from tests.serving.gateway_server import ASK, MODEL, Running, ask, endpoint
 from tests.serving.stub_replica import Stub, running_stub
@@ -45,6 +49,27 @@ async def test_a_cut_answer_counts_what_came_and_is_no_failed_handover(
         assert (row.outcome, row.prompt_tokens, row.output_tokens) == ("cut", 6, 2)
         assert (row.handover, row.handover_error) == ("hit" if hands_over else "none", "")
         await gateway.settled()
+
+
+async def test_who_asks_for_timings_has_them_from_the_first_token_on_and_with_a_cut(
+    gateway: Running, stub: Stub
+) -> None:
+    stub.fault, stub.fault_after = "cut", 3
+    gateway.serve(endpoint(1, stub.port))
+    body = {"model": MODEL, "messages": ASK, "stream": True}
+    target = upstream.Target("127.0.0.1", gateway.port, "somebody")
+    asks = {"X-E2LLM-Timing": "1"}
+    stream = await upstream.open_stream(target, CHAT_PATH, body, upstream.Deadlines(), asks)
+    events: list[dict[str, Any]] = []
+    while arrived := await stream.events():
+        events += map(sse.payload, sse.split(arrived))
+    stream.close()
+    way, cut = (event for event in events if "e2llm" in event)
+    assert cut == events[-1]
+    for told in (way["e2llm"], cut["e2llm"]):
+        assert (told["request_id"], told["decode_replica"]) == (gateway.last.request_id, "R1")
+        assert told["ttft_seconds"] >= told["waited_seconds"] >= 0
+    assert (cut["error"]["code"], cut["error"]["cause"]) == ("stream_interrupted", "replica_failed")
 
 
 async def test_a_prefill_replica_that_answers_itself_says_why(

@@ -11,8 +11,12 @@ from django.test import Client
 
 from accounts.models import User
 from serving import upstream
+from serving.core import sse
+from serving.core.fault_words import GATEWAY_LOST, cut_words, refusal_words
 from serving.models import Deployment
 from serving.services import playground
+from tests.serving.gateway_server import ASK, MODEL, Running, endpoint
+from tests.serving.stub_replica import Stub
 from tests.serving.test_pages import deployment
 
 __all__ = ["deployment"]
@@ -68,3 +72,48 @@ def test_a_refusal_says_what_happens_to_the_deployment(
 def test_a_refusal_with_another_cause_keeps_its_words(transactional_db: None, deployment: Deployment) -> None:
     refused = upstream.Declined(429, "4 requests are waiting already", "rate_limit_error", {})
     assert async_to_sync(playground.why_refused)("tiny", refused) == "4 requests are waiting already"
+
+
+def test_a_refusal_in_the_words_of_a_machine_is_put_into_those_of_a_person() -> None:
+    silent = refusal_words("replica_timeout", "request req-1: the replica fell silent: no first token")
+    assert "req-1" not in silent and "ask again in a minute" in silent
+    busy = refusal_words("queue_timeout", "no slot became free within 900 s")
+    assert busy.startswith("No slot became free within 900 s. Ask again when")
+    assert refusal_words("invalid_request", "as it is") == "as it is"
+
+
+async def streamed(port: int) -> str:
+    """All that the page gets of one answer."""
+    target = upstream.Target("127.0.0.1", port, "somebody")
+    body = {"model": MODEL, "messages": ASK, "stream": True, "id_slot": 0}
+    stream = await upstream.open_stream(
+        target, playground.CHAT_PATH, body, playground.DEADLINES, playground.TIMING_HEADER
+    )
+    return b"".join([events async for events in playground.relay(stream)]).decode()
+
+
+async def test_a_cut_answer_says_the_cause_and_what_to_do_and_keeps_its_figures(
+    gateway: Running, stub: Stub
+) -> None:
+    stub.fault, stub.fault_after = "cut", 3
+    gateway.serve(endpoint(1, stub.port))
+    *_, last = sse.split((await streamed(gateway.port)).encode())
+    told = sse.payload(last)
+    assert told["error"]["message"] == cut_words("replica_failed")
+    assert told["e2llm"]["request_id"] == gateway.last.request_id
+    assert "the replica failed" in gateway.last.error, "the inspector has what was found"
+
+
+async def test_a_gateway_that_ends_in_the_middle_is_named(stub: Stub) -> None:
+    stub.fault, stub.fault_after = "cut", 3
+    assert GATEWAY_LOST in await streamed(stub.port)
+
+
+async def test_a_refused_question_can_be_looked_up_when_it_was_written_down(gateway: Running) -> None:
+    with pytest.raises(upstream.Declined) as refusal:
+        await streamed(gateway.port)
+    assert playground.inspected_as(refusal.value) == gateway.last.request_id
+    gateway.gateway.is_draining = True
+    with pytest.raises(upstream.Declined) as refusal:
+        await streamed(gateway.port)
+    assert refusal.value.request_id and playground.inspected_as(refusal.value) == ""
