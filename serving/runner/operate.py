@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from inventory import library
 from inventory.models import Device
 from jobs import runner as jobs
 from jobs.core.errors import Cancelled, JobFailed
+from jobs.models import Job
 from jobs.progress import Progress
 from serving.models import Deployment, Launch, Replica
 from serving.runner import drain, preflight, states
@@ -30,7 +32,7 @@ def change(progress: Progress) -> None:
         deploy(progress, deployment, params.get("replaces", []), beside=params.get("beside", False))
         return
     if params["action"] == "stop":
-        stop(progress, deployment)
+        stop(progress, deployment, params.get("brings_back", []))
         return
     replica = deployment.replicas.get(index=params["replica"])
     if params["action"] == "adopt":
@@ -54,7 +56,6 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
     for other in old:
         progress.step(f"stop:{other.pk}", f"Stop {other}, which this one replaces")
     states.set_deployment(deployment, Deployment.States.STARTING)
-    stopped: list[Deployment] = []
     try:
         copied = COPY_SHARE if masters else 0.0
         with progress.span(0.0, copied):
@@ -62,20 +63,21 @@ def deploy(progress: Progress, deployment: Deployment, replaces: list[int], *, b
         if old and not beside:
             freed = Replica.objects.filter(deployment__in=old)
             preflight.preflight(progress, deployment, deployment.replicas.all(), freed)
-            stopped = old
             replace(progress, old)
         with progress.span(copied, 1.0):
             roll_out(progress, deployment, deployment.replicas.exclude(state=Replica.States.READY))
+        heed_late_cancel(progress, deployment)
     except (Cancelled, JobFailed) as error:
-        reason = "" if isinstance(error, Cancelled) else str(error)
-        take_down(progress, deployment.replicas.all(), reason)
-        give_up(deployment, error)
-        bring_back(progress, stopped)
+        undo(progress, deployment, error)
         raise
     states.set_deployment(deployment, Deployment.States.RUNNING)
     Launch.objects.filter(deployment=deployment).update(stage=Launch.Stages.READY)
     if beside:
-        replace(progress, old)
+        try:
+            replace(progress, old)
+        except Cancelled as error:
+            undo(progress, deployment, error)
+            raise
     progress.report(f"{deployment.name} answers", 1.0)
 
 
@@ -91,6 +93,25 @@ def copy_model(progress: Progress, deployment: Deployment, masters: list[Device]
             progress.fail_step(key, str(error))
             raise
         progress.end_step(key, file.path)
+
+
+def heed_late_cancel(progress: Progress, deployment: Deployment) -> None:
+    """Raise Cancelled for a cancel or a stop of the last second, of which no heartbeat has told yet."""
+    deployment.refresh_from_db(fields=["wanted"])
+    cancelled = Job.objects.filter(pk=progress.job.pk, cancel_requested=True)
+    if deployment.wanted == Deployment.Wanted.STOPPED or cancelled.exists():
+        raise Cancelled
+
+
+def undo(progress: Progress, deployment: Deployment, error: Exception) -> None:
+    """Stop what a roll-out has started, and bring back what it had stopped."""
+    is_cancel = isinstance(error, Cancelled)
+    take_down(progress, deployment.replicas.all(), "" if is_cancel else str(error))
+    stopped = stopped_for(progress.job)
+    for other in stopped:
+        progress.report(f"Rolling back: {other} is to be started again")
+    bring_back(stopped, deployment, "was cancelled" if is_cancel else "failed")
+    give_up(deployment, error)
 
 
 def give_up(deployment: Deployment, error: Exception) -> None:
@@ -113,18 +134,25 @@ def replace(progress: Progress, old: list[Deployment]) -> None:
         progress.end_step(key)
 
 
-def bring_back(progress: Progress, old: list[Deployment]) -> None:
+def stopped_for(roll_out: Job) -> list[Deployment]:
+    """Deployments that ran until this roll-out stopped them, or began to; not those that a person stopped since."""
+    ids = roll_out.params.get("replaces", [])
+    replaced = Deployment.objects.filter(pk__in=ids, wanted=Deployment.Wanted.STOPPED)
+    own_stops = Job.objects.filter(kind=TASK, params__action="stop", pk__gt=roll_out.pk)
+    return [other for other in replaced if not own_stops.filter(subject=other.subject).exists()]
+
+
+def bring_back(stopped: Iterable[Deployment], instead_of: Deployment, how_it_ended: str) -> None:
     """Roll back: the reconciler starts again what is wanted and not there."""
-    for deployment in old:
-        progress.report(f"Rolling back: {deployment} is to be started again")
+    for deployment in stopped:
         deployment.wanted = Deployment.Wanted.RUNNING
         deployment.save(update_fields=["wanted"])
-        states.set_deployment(
-            deployment, Deployment.States.STARTING, "Started again after a failed roll-out."
-        )
+        reason = f"Started again, since the roll-out of {instead_of} {how_it_ended}."
+        states.set_deployment(deployment, Deployment.States.STARTING, reason)
 
 
-def stop(progress: Progress, deployment: Deployment) -> None:
+def stop(progress: Progress, deployment: Deployment, brings_back: list[int]) -> None:
+    """Stop all of it; then what a roll-out of it that was cancelled had stopped may start again."""
     progress.step("drain", "Let running answers end")
     progress.step("stop", "Stop all processes and remove their files")
     progress.start_step("drain")
@@ -135,7 +163,10 @@ def stop(progress: Progress, deployment: Deployment) -> None:
     progress.end_step("drain", f"{time.monotonic() - began:.0f} s; {how}")
     progress.start_step("stop")
     progress.report("Stopping the processes and removing their files")
-    end(progress, deployment)
+    try:
+        end(progress, deployment)
+    finally:
+        bring_back(Deployment.objects.filter(pk__in=brings_back), deployment, "was cancelled")
     progress.end_step("stop")
     progress.report(f"{deployment} is stopped; {how}", 1.0)
     if failure:

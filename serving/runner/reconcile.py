@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from asgiref.sync import async_to_sync
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from inventory.models import Device
@@ -22,7 +23,7 @@ from serving.models import Deployment, Launch, ManagedProcess, Replica
 from serving.processes import observe
 from serving.processes.observe import Observation
 from serving.runner import liveness, states, sweep
-from serving.runner.operate import TASK, give_up
+from serving.runner.operate import TASK, bring_back, give_up, stopped_for
 
 log = logging.getLogger(__name__)
 
@@ -79,13 +80,16 @@ def reconcile() -> None:
         judge(row, looks[row.device.pk])
     hung = test_suspects(rows, looks)
     busy |= being_changed()
-    for deployment in Deployment.objects.exclude(state=Deployment.States.STOPPED).select_related("model"):
+    rests = {"state": Deployment.States.STOPPED, "wanted": Deployment.Wanted.STOPPED}
+    for deployment in Deployment.objects.exclude(**rests).select_related("model"):
         if deployment.subject not in busy:
             act(deployment, hung)
 
 
 def being_changed() -> set[str]:
-    return set(Job.objects.active().filter(kind=TASK).values_list("subject", flat=True))
+    """Subjects of the deployments that a job changes, those that it is stopping for its own included."""
+    active = list(Job.objects.active().filter(kind=TASK))
+    return {job.subject for job in active} | {other.subject for job in active for other in stopped_for(job)}
 
 
 def end_lost_launches() -> None:
@@ -156,11 +160,12 @@ def judge(process: ManagedProcess, look: Look) -> None:
 
 def act(deployment: Deployment, hung: dict[int, str]) -> None:
     """Start the one job that brings the deployment nearer to what is wanted, if there is anything to do."""
-    if is_called_off(deployment):
-        call_off(deployment)
+    roll_out = cancelled_roll_out(deployment)
+    if roll_out is not None:
+        call_off(deployment, roll_out)
+        return
     if deployment.wanted == Deployment.Wanted.STOPPED:
-        left = states.left_on_hosts().filter(replica__deployment=deployment).exclude(device=None)
-        if left.exists():
+        if left_of(deployment).exists():
             if not failed_lately(deployment):
                 start(deployment, {"action": "stop"}, f"Stop {deployment}")
         elif deployment.state == Deployment.States.STOPPING:
@@ -185,19 +190,30 @@ def act(deployment: Deployment, hung: dict[int, str]) -> None:
             return
 
 
-def is_called_off(deployment: Deployment) -> bool:
-    """Its roll-out was cancelled when no worker was there to give it up and to stop what it had started."""
-    if (deployment.wanted, deployment.state) != (Deployment.Wanted.RUNNING, Deployment.States.STARTING):
-        return False
+def cancelled_roll_out(deployment: Deployment) -> Job | None:
+    """Its roll-out, cancelled when no worker was there to give it up and to stop what it had started."""
     last = Job.objects.about(deployment.subject).filter(kind=TASK).first()
-    return last is not None and last.state == State.CANCELLED and last.params["action"] == "deploy"
+    if deployment.state != Deployment.States.STARTING or last is None or last.state != State.CANCELLED:
+        return None
+    return last if last.params["action"] == "deploy" else None
 
 
-def call_off(deployment: Deployment) -> None:
+def call_off(deployment: Deployment, roll_out: Job) -> None:
+    """Stop what the roll-out has started; only then has what it replaced the room to start again."""
+    stopped, is_left = stopped_for(roll_out), left_of(deployment).exists()
+    if not is_left:
+        bring_back(stopped, deployment, "was cancelled")
     give_up(deployment, Cancelled())
     begun = deployment.replicas.filter(state__in=UNFINISHED)
-    begun.update(state=Replica.States.STOPPING, state_reason="")
-    states.set_deployment(deployment, Deployment.States.STOPPING)
+    begun.update(state=Replica.States.STOPPING if is_left else Replica.States.STOPPED, state_reason="")
+    if is_left:
+        states.set_deployment(deployment, Deployment.States.STOPPING)
+        params: dict[str, object] = {"action": "stop", "brings_back": [other.pk for other in stopped]}
+        start(deployment, params, f"Stop {deployment}")
+
+
+def left_of(deployment: Deployment) -> QuerySet[ManagedProcess]:
+    return states.left_on_hosts().filter(replica__deployment=deployment).exclude(device=None)
 
 
 def failed_lately(deployment: Deployment) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from inventory.core.quantities import counted, seconds_text
 from inventory.models import LanguageModel, Profile
+from jobs import services as jobs
 from jobs.models import Job, State
 from serving import from_inventory
 from serving.core.beside import fits_beside
@@ -22,6 +23,22 @@ def consequences(plan: dict[str, Any], model: LanguageModel | None, device_ids: 
     return " ".join(
         [*said, downtime_text(plan) or "Nothing that runs is stopped.", *noise(model, device_ids)]
     )
+
+
+def stop_text(deployment: Deployment) -> str:
+    """What Stop would do to a deployment now, in sentences."""
+    job = jobs.active_for(deployment.subject)
+    if job is None or job.params["action"] != "deploy":
+        return (
+            "Running answers get 30 s to end, then every process of this deployment is stopped and its files are "
+            f"removed. New requests for {deployment.name} are refused."
+        )
+    said = "The roll-out is cancelled: what it has started is stopped, and its files are removed."
+    replaced = Deployment.objects.filter(pk__in=job.params.get("replaces", []))
+    if not replaced:
+        return said
+    names = " and ".join(str(other) for other in replaced)
+    return f"{said} {names}, which it replaces, goes on, or is started again when it was stopped already."
 
 
 def downtime_text(plan: dict[str, Any]) -> str:

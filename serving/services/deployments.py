@@ -17,9 +17,10 @@ from serving import from_inventory
 from serving.core.beside import fits_beside
 from serving.core.firewall import WorkerPort
 from serving.models import Deployment, ManagedProcess, Replica
-from serving.runner.operate import TASK
+from serving.runner.operate import TASK, stopped_for
 
 WANTED = Deployment.Wanted.RUNNING
+ANSWERS = (Deployment.States.RUNNING, Deployment.States.DEGRADED)
 SHOWN_ENDS = 20
 
 
@@ -54,7 +55,7 @@ def deploy(
     with transaction.atomic():
         refuse_while_changing(list(devices.values()), plan)
         replaced = overlapping(plan)
-        if instead_of is not None and instead_of not in replaced:
+        if instead_of is not None and instead_of.wanted == WANTED and instead_of not in replaced:
             replaced.append(instead_of)
         deployment = record(plan, cluster, model, user, plan_run)
         beside = bool(replaced) and fits_beside(plan, [other.plan for other in replaced])
@@ -120,39 +121,49 @@ def overlapping(plan: dict[str, Any]) -> list[Deployment]:
 
 
 def brought_back(deployment: Deployment) -> list[str]:
-    """What became of the deployments that a failed roll-out had stopped, a sentence each."""
+    """What became of the deployments that its roll-out had stopped before it failed or was cancelled, in sentences."""
     job = Job.objects.about(deployment.subject).filter(kind=TASK, params__action="deploy").first()
-    if job is None or deployment.state != Deployment.States.FAILED:
+    if job is None or job.state not in (State.FAILED, State.CANCELLED) or deployment.state in ANSWERS:
         return []
     stopped = job.steps.filter(key__startswith="stop:").exclude(started_at=None)
     old = Deployment.objects.filter(pk__in=[int(step.key.partition(":")[2]) for step in stopped])
-    return [f"{other} was stopped for this one and {result_of_return(other, job)}." for other in old]
+    return [f"{other} {result_of_return(other, job)}." for other in old]
 
 
-def result_of_return(deployment: Deployment, failed: Job) -> str:
-    tries = Job.objects.about(deployment.subject).filter(kind=TASK, pk__gt=failed.pk)
+def result_of_return(deployment: Deployment, given_up: Job) -> str:
+    tries = Job.objects.about(deployment.subject).filter(kind=TASK, pk__gt=given_up.pk)
     last = tries.filter(params__action="deploy").first()
-    if last is None:
-        return "is to be started again"
-    if last.is_active:
-        return "is being started again"
-    if last.state == State.SUCCEEDED:
+    if last is None and deployment.state in ANSWERS:
+        return "was to be stopped for this one and goes on"
+    if last is None and deployment.wanted == Deployment.Wanted.STOPPED:
+        return "was stopped for this one and stays stopped"
+    return f"was stopped for this one and {result_of_start(deployment, last)}"
+
+
+def result_of_start(deployment: Deployment, start: Job | None) -> str:
+    if start is None:
+        return "is to be started again; requests for it wait"
+    if start.is_active:
+        return "is being started again; requests for it wait"
+    if start.state == State.SUCCEEDED:
         return "was started again: it runs" if deployment.wanted == WANTED else "was started again"
-    return f"could not be started again: {last.error.rstrip('.') or last.get_state_display().lower()}"
+    cause = start.error.rstrip(".") or start.get_state_display().lower()
+    return f"could not be started again: {cause}. Deploy it again on its page when the cause is gone"
 
 
 def stop(deployment: Deployment, user: User | None) -> Job:
-    """Stop all processes; a roll-out under way is cancelled, which stops what it has started."""
+    """Stop all processes; a roll-out under way is cancelled, which brings back what it had stopped."""
     deployment.wanted = Deployment.Wanted.STOPPED
     deployment.save(update_fields=["wanted"])
     audit(user, "deployment.stopped", deployment)
+    params: dict[str, Any] = {"deployment": deployment.pk, "action": "stop"}
     running = jobs.active_for(deployment.subject)
     if running is not None:
         jobs.cancel(running)
         running.refresh_from_db()
         if running.is_active:
             return running
-    params = {"deployment": deployment.pk, "action": "stop"}
+        params["brings_back"] = [other.pk for other in stopped_for(running)]
     return jobs.start(TASK, params, user, label=f"Stop {deployment}", subject=deployment.subject)
 
 

@@ -58,6 +58,7 @@ def detail(request: HttpRequest, deployment_id: int) -> HttpResponse:
         "audit": AuditEntry.objects.filter(target=str(deployment))[:HISTORY],
         "previous": previous,
         "previous_has": consequences.difference(previous, deployment) if previous else "",
+        "stop_text": consequences.stop_text(deployment),
         "bottleneck": deployment.plan.get("bottleneck"),
         "idle": deployment.plan.get("idle", []),
         "endpoint": f"{settings.GATEWAY_URL}/v1",

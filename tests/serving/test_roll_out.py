@@ -227,7 +227,7 @@ def test_failed_roll_out_brings_the_replaced_plan_back(laboratory: Laboratory, t
     assert second.state == Deployment.States.FAILED
     assert "the model file is cut short" in second.state_reason
     assert deployments.brought_back(second) == [
-        f"{first} was stopped for this one and is to be started again."
+        f"{first} was stopped for this one and is to be started again; requests for it wait."
     ]
     file.path, file.size_bytes = whole, whole_bytes
     file.save()

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from jobs import services as jobs
 from jobs.core.errors import JobFailed
@@ -21,11 +21,15 @@ class Command(BaseCommand):
     help = "Stop all deployments: running answers end first, then llama.cpp is ended on every host."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        is_left = Q(wanted=Deployment.Wanted.RUNNING) | Q(state=Deployment.States.STOPPING)
-        running = Deployment.objects.filter(is_left).order_by("pk")
-        if not running:
+        seen: list[int] = []
+        failures = []
+        # A roll-out that is stopped brings back what it had replaced, which is then to be stopped, too.
+        while (deployment := left().exclude(pk__in=seen).first()) is not None:
+            seen.append(deployment.pk)
+            if text := self.stop(deployment):
+                failures.append(text)
+        if not seen:
             self.stdout.write("Nothing is deployed.")
-        failures = [text for deployment in running if (text := self.stop(deployment))]
         if failures:
             raise CommandError(
                 f"{' '.join(failures)} Remedy: see that the hosts answer, then stop it on its page."
@@ -40,6 +44,11 @@ class Command(BaseCommand):
             return f"{deployment} was not stopped: {job.error}"
         self.stdout.write(f"{deployment} is stopped.")
         return ""
+
+
+def left() -> QuerySet[Deployment]:
+    is_left = Q(wanted=Deployment.Wanted.RUNNING) | Q(state=Deployment.States.STOPPING)
+    return Deployment.objects.filter(is_left).order_by("pk")
 
 
 def ended(job: Job) -> Job:
