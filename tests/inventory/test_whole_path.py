@@ -65,7 +65,7 @@ def test_devices_are_registered_probed_linked_and_profiled(lab: list[DemoHost], 
     model = LanguageModel.objects.get()
     assert ModelFile.objects.filter(model=model).count() == 3
     assert len(ModelShape.from_dict(model.shape).blocks) == 30
-    job = services.start_profile(devices, model, None, thorough=False)
+    job = services.start_profile(devices[:1], model, None, thorough=False)
     runner.profile_job(job.pk)
     done(job)
     for made in Profile.objects.current():

@@ -22,7 +22,7 @@ from planner.core.problem import Problem
 from planner.core.search import SearchSettings, find_plan
 from planner.models import PlanRun
 from tests.conftest import wait_until
-from tests.e2llm_web.test_accessibility import SCREENS, complaints, faults
+from tests.e2llm_web.test_accessibility import LOOKS, SCREENS, complaints, faults
 from tests.planner_app.conftest import many_devices
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -227,8 +227,7 @@ def test_two_plans_are_compared_on_a_phone_and_a_tablet(
         expect(page.locator(".versus-label").first).to_be_in_viewport()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("screen", list(SCREENS))
+@pytest.mark.parametrize(("screen", "theme"), LOOKS)
 def test_every_plan_page_is_readable_by_everybody(
     browser: Browser,
     web: str,

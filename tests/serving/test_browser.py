@@ -13,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 from accounts.models import User
 from inventory.models import Device
 from serving.models import Deployment, ManagedProcess, RequestSample
-from tests.e2llm_web.test_accessibility import faults, open_page
+from tests.e2llm_web.test_accessibility import LOOKS, faults, open_page
 from tests.serving.test_pages import deployment, request_sample, traffic_samples
 
 __all__ = ["deployment", "request_sample", "traffic_samples"]
@@ -112,8 +112,7 @@ def log_in(page: Page, live_server: LiveServer, user: User) -> None:
     page.context.add_cookies([{"name": "sessionid", "value": value, "url": live_server.url}])
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("screen", ["desk", "phone"])
+@pytest.mark.parametrize(("screen", "theme"), LOOKS)
 def test_filled_pages_are_readable_by_everybody(
     browser: Browser,
     live_server: LiveServer,
