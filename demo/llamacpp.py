@@ -146,7 +146,7 @@ def why_it_does_not_load(server: Path, model: Path) -> str:
     """
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    argv = [server, "-m", model, "-c", "256", "-t", "1", "--host", "127.0.0.1", "--port", str(port)]
+    argv = [str(server), "-m", str(model), "-c", "256", "-t", "1", "--host", "127.0.0.1", "--port", str(port)]
     try:
         with (
             tempfile.TemporaryFile("w+") as log,
@@ -182,7 +182,7 @@ def answers(process: subprocess.Popen[bytes], port: int) -> bool:
 
 def why_it_does_not_start(program: Path) -> str:
     """Empty when the program tells its options, else the cause."""
-    argv = [program, "--help"]
+    argv = [str(program), "--help"]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=HELP_SECONDS, check=False)
     except OSError as error:

@@ -19,7 +19,7 @@ from jobs.models import Job, JobStep
 from serving.core.commands import ProcessCommand
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.processes import lifecycle, observe
-from serving.runner import reconcile, states
+from serving.runner import liveness, reconcile, states
 from serving.services import deployments
 from tests.conftest import wait_until
 from tests.serving.conftest import Laboratory
@@ -126,7 +126,10 @@ def test_death_of_a_worker_restarts_its_whole_replica(laboratory: Laboratory) ->
     assert not Path(worker.run_folder).exists()
 
 
-def test_frozen_worker_is_found_and_its_replica_restarted(laboratory: Laboratory) -> None:
+def test_frozen_worker_is_found_and_its_replica_restarted(
+    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "TOKEN_SECONDS", 5.0)
     deployment = laboratory.deploy(laboratory.split())
     worker = ManagedProcess.objects.get(kind=ManagedProcess.Kinds.WORKER)
     assert worker.pid is not None
