@@ -120,10 +120,15 @@ async def test_a_revoked_key_ends_within_a_second_and_a_stopped_deployment_too(v
                 await client(port, text).models.list()
             user = await User.objects.aget(username="ada")
             internal = await sync_to_async(accounts.internal_key)(user)
-            await Deployment.objects.filter(pk=deployment.pk).aupdate(wanted=Deployment.Wanted.STOPPED)
-            await asyncio.sleep(1.5)
-            with pytest.raises(openai.NotFoundError):
-                await client(port, internal).chat.completions.create(model="tiny", messages=ASK)
+            rows = Deployment.objects.filter(pk=deployment.pk)
+            for change, refusal in (
+                ({"wanted": Deployment.Wanted.STOPPED}, openai.InternalServerError),
+                ({"state": Deployment.States.STOPPED}, openai.NotFoundError),
+            ):
+                await rows.aupdate(**change)
+                await asyncio.sleep(1.5)
+                with pytest.raises(refusal):
+                    await client(port, internal).chat.completions.create(model="tiny", messages=ASK)
 
 
 @pytest.mark.django_db(transaction=True)
