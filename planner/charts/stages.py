@@ -40,7 +40,7 @@ def stage_rows(plan: Json, cluster: Json | None = None) -> list[Json]:
 
 
 def spans(n_stages: list[int]) -> list[int]:
-    """Columns of six that each replica takes: those of one or two stages share a row with neighbours."""
+    """Columns of six that each replica takes: short ones share a row that is wide enough."""
     found: list[int] = []
     for number, group in groupby(n_stages):
         length = len(list(group))
