@@ -15,6 +15,7 @@ DEVICE_LINE = re.compile(
     r"^(?:(?P<name>.*\S)[\s,]+)?(?P<user>[^\s@,]+)@(?P<host>\[[^\]]+\]|[^\s:@,]+|[^\s@,\[\]]*:[^\s@,\[\]]*:[^\s@,\[\]]*)(?::(?P<port>\d{1,5}))?$"
 )
 MOST_AT_ONCE = 50
+OVER_SSH = ("host", "port", "username", "identity", "reached_through", "password")
 
 
 class AddDeviceForm(PlaceForm):
@@ -60,12 +61,6 @@ class AddDeviceForm(PlaceForm):
 
     use_required_attribute = False  # what is needed depends on the connection
 
-    def __init__(self, data: Any = None, *, initial: dict[str, Any] | None = None) -> None:
-        super().__init__(data, initial=initial)
-        if data is not None and data.get("connection") == Device.Connections.LOCAL:
-            for name in ("host", "port", "username"):
-                self.fields[name].required = False
-
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()
         if Device.objects.filter(name=name).exists():
@@ -78,6 +73,8 @@ class AddDeviceForm(PlaceForm):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if cleaned.get("connection") == Device.Connections.LOCAL:
+            for name in OVER_SSH:  # hidden now, whatever stands in them
+                self.errors.pop(name, None)
             known = Device.objects.filter(connection=Device.Connections.LOCAL).first()
             if known is not None:
                 self.add_error("connection", f"This machine is already {known.name}.")

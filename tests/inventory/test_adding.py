@@ -21,6 +21,15 @@ from inventory.services.registration import CannotRegister
 from jobs.models import Job
 
 
+@pytest.mark.parametrize("left_in_hidden_fields", [{}, {"host": "", "port": "22"}, {"host": "a b", "port": "x"}])
+def test_this_machine_needs_a_name_only(
+    admin_client: Client, db: None, left_in_hidden_fields: dict[str, str]
+) -> None:
+    typed = {"name": "here", "connection": "local"} | left_in_hidden_fields
+    assert admin_client.post("/devices/add/", typed).status_code == 302
+    assert Device.objects.get().connection == Device.Connections.LOCAL
+
+
 def test_the_same_machine_is_not_registered_twice_without_a_word(
     admin_client: Client, devices: list[Device]
 ) -> None:
