@@ -31,6 +31,13 @@ async function enliven(root) {
 
 enliven(document);
 document.addEventListener("htmx:load", (event) => enliven(event.detail.elt.parentElement ?? document));
+// A part that is fetched again and again stays as it is while somebody is at work in it: a question about it is open, a log
+// or a command line is unfolded, or the keyboard has come to one of its buttons.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { requestConfig, target } = event.detail;
+  if (!requestConfig.elt.matches("[hx-trigger*='every ']")) return;
+  if (document.querySelector("dialog[open]") || target.querySelector("details[open], :focus-visible")) event.detail.shouldSwap = false;
+});
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-wrap-toggle]");
   if (!button) return;

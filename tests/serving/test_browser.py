@@ -12,6 +12,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from accounts.models import User
 from inventory.models import Device
+from jobs.models import Job
 from serving.models import Deployment, ManagedProcess, RequestSample
 from tests.e2llm_web.test_accessibility import LOOKS, faults, open_page
 from tests.serving.test_pages import deployment, request_sample, traffic_samples
@@ -153,6 +154,21 @@ def test_open_command_line_stays_open_while_the_page_lives(
     page.wait_for_timeout(2500)
     assert page.locator(".process-list details").first.get_attribute("open") is not None
     assert "'a b'" in page.locator(".process-list code").first.inner_text()
+
+
+def test_what_is_asked_about_a_replica_is_done_also_when_the_answer_takes_time(
+    browser: Browser, live_server: LiveServer, admin: User, processes: list[ManagedProcess]
+) -> None:
+    replica = processes[0].replica
+    page = open_page(browser, live_server, admin, "desk", "light")
+    page.goto(f"{live_server.url}/deployments/{replica.deployment_id}/")
+    page.locator("#live button", has_text="Restart").first.click()
+    for _ in range(2):
+        with page.expect_response("**/live/"):
+            pass
+    with page.expect_navigation():
+        page.locator("#ask [data-ask-verb]").click()
+    assert Job.objects.get().params == {"action": "restart", "deployment": replica.deployment_id, "replica": 0}
 
 
 def test_stop_asks_once_and_names_its_effect(
