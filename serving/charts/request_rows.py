@@ -23,6 +23,7 @@ UNANSWERED: dict[str, str] = {
     RequestSample.Outcomes.FAILED: "Until it failed",
     RequestSample.Outcomes.CUT: "Until it was cut off",
 }
+NOT_TOLD_APART = "Prefill and first step"  # a replica gives their lengths with the end of its answer
 REMEDIES = {
     400: "The request itself is at fault: the client has to change it, asking again does not help.",
     403: "The key may not do this: its owner or an admin can change what it may, in Settings.",
@@ -81,6 +82,8 @@ def spans(request: RequestSample) -> Iterator[tuple[str, float, str]]:
     known = 0.0
     for name, label, colour in PHASES:
         steps = handover_steps(request) if name == "handover_seconds" else []
+        if name == "prefill_seconds" and request.prefill_seconds is None:
+            label = NOT_TOLD_APART
         for step, seconds in steps or [(label, phase_seconds(request, name))]:
             if seconds:
                 yield step, seconds, colour

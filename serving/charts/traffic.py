@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from inventory.core.quantities import percent_text, seconds_text, significant
-from serving.core.tally import Spread, Tally
+from serving.core.tally import Spread, Tally, prompt_and_first_step
 from serving.models import RequestSample
 
 ABSENT = "–"
@@ -174,10 +174,16 @@ def chart_step(range_: Range) -> timedelta:
 
 
 def phase_seconds(request: RequestSample, name: str) -> float:
-    if name != "first_step_seconds":
-        return getattr(request, name) or 0.0
-    known = sum(getattr(request, phase) or 0.0 for phase, _, _ in PHASES[:-1])
-    return max((request.first_token_seconds or 0.0) - known, 0.0)
+    """Length of a phase of one request; 0 when it did not happen."""
+    prompt, first_step = prompt_and_first_step(
+        request.queued_seconds,
+        request.prefill_seconds,
+        request.handover_seconds,
+        request.first_token_seconds,
+    )
+    split = {"prefill_seconds": prompt, "first_step_seconds": first_step}
+    seconds: float | None = split.get(name, getattr(request, name, None))
+    return seconds or 0.0
 
 
 def tiles(points: Sequence[Point], whole: Tally) -> list[Json]:

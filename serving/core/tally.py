@@ -35,10 +35,10 @@ class Look:
     output_tokens: int | None
 
     @property
-    def first_step_seconds(self) -> float:
-        """What is left of the time to the first token."""
-        known = (self.queued_seconds, self.prefill_seconds, self.handover_seconds)
-        return max((self.first_token_seconds or 0.0) - sum(seconds or 0.0 for seconds in known), 0.0)
+    def prompt_and_first_step(self) -> tuple[float, float]:
+        return prompt_and_first_step(
+            self.queued_seconds, self.prefill_seconds, self.handover_seconds, self.first_token_seconds
+        )
 
 
 class Spread:
@@ -155,9 +155,10 @@ class Tally:
         self.timed += 1
         self.first_token.add(look.first_token_seconds)
         self.queued_seconds += look.queued_seconds or 0.0
-        self.prefill_seconds += look.prefill_seconds or 0.0
         self.handover_seconds += look.handover_seconds or 0.0
-        self.first_step_seconds += look.first_step_seconds
+        prompt_seconds, first_step_seconds = look.prompt_and_first_step
+        self.prefill_seconds += prompt_seconds
+        self.first_step_seconds += first_step_seconds
 
     def merge(self, other: Tally) -> None:
         for name, theirs in vars(other).items():
@@ -191,6 +192,21 @@ def total(tallies: Iterable[Tally]) -> Tally:
     for one in tallies:
         whole.merge(one)
     return whole
+
+
+def prompt_and_first_step(
+    queued_seconds: float | None,
+    prefill_seconds: float | None,
+    handover_seconds: float | None,
+    first_token_seconds: float | None,
+) -> tuple[float, float]:
+    """Seconds of prefill, and of the first decode step, which is what is left of the time to the first token.
+
+    The replica tells them apart at the end of its answer; of one that was stopped or cut, both are prefill.
+    """
+    known = (queued_seconds, prefill_seconds, handover_seconds)
+    rest = max((first_token_seconds or 0.0) - sum(seconds or 0.0 for seconds in known), 0.0)
+    return (rest, 0.0) if prefill_seconds is None else (prefill_seconds, rest)
 
 
 def answer_rate(

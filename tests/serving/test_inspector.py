@@ -9,8 +9,9 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import AuditEntry
+from serving.charts.traffic import chosen_range
 from serving.models import Deployment, ManagedProcess, RequestSample, RequestText
-from serving.services import logs
+from serving.services import logs, traffic
 from tests.serving.test_pages import deployment, request_sample
 
 __all__ = ["deployment", "request_sample"]
@@ -162,3 +163,25 @@ def test_the_log_of_an_ended_process_is_text_and_its_absence_is_explained(
     assert HOSTILE not in admin_client.get(address).content.decode()
     ManagedProcess.objects.update(exit_reason="")
     assert "left no word" in admin_client.get(address).content.decode()
+
+
+def test_an_answer_that_was_stopped_spent_its_first_seconds_in_prefill(
+    admin_client: Client, request_sample: RequestSample
+) -> None:
+    untold = dict.fromkeys(["prefill_seconds", "handover_seconds", "save_seconds", "move_seconds",
+                            "restore_seconds", "prefill_replica", "handover_bytes"])  # fmt: skip
+    text = page(
+        admin_client,
+        request_sample,
+        outcome="cancelled",
+        handover="none",
+        queued_seconds=0.0,
+        first_token_seconds=0.5,
+        **untold,
+    )
+    assert "Prefill and first step</span>" in text
+    assert "First decode step" not in text
+    means = traffic.page(chosen_range("1h"))["figures"]["phases"]["data"]
+    shares = {series["name"]: series["y"] for series in means}
+    assert shares["Prefill"] == [pytest.approx(0.5)]
+    assert shares["First decode step"] == [pytest.approx(0.0)]
