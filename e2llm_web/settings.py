@@ -14,7 +14,7 @@ from e2llm_web.secret_key import secret_key
 django_stubs_ext.monkeypatch()  # so that ModelForm[User] and its like exist while the program runs, too
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = Path(os.environ.get("E2LLM_DATA") or BASE_DIR / "var").resolve()
+DATA_DIR = (BASE_DIR / (os.environ.get("E2LLM_DATA") or "var")).resolve()
 
 SECRET_KEY = os.environ.get("E2LLM_SECRET_KEY") or secret_key(DATA_DIR / "secret.key")
 DEBUG = os.environ.get("E2LLM_DEBUG") == "1"

@@ -60,6 +60,7 @@ class Command(BaseCommand):
             check_disk()
             check_ports(addresses)
             vault.create_key_file()
+            os.chdir(settings.BASE_DIR)  # where the parts find their code
             try:
                 asyncio.run(Session(addresses, demo).run())
             except (PartFailed, embedded_redis.NoRedis) as error:
