@@ -3,13 +3,11 @@
 from planner.charts.comparison import comparison_rows, detail_rows, differing_inputs
 from planner.charts.facts import (
     baseline_waits,
-    beside_simulation,
     fleet_rows,
     input_rows,
     plan_page,
     refusal_facts,
     run_summary,
-    tile_text,
     verdict,
     workload_rows,
 )
@@ -22,6 +20,7 @@ from planner.charts.figures import (
     waiting_table,
 )
 from planner.charts.stages import stage_rows
+from planner.charts.tiles import tile_text
 from planner.charts.words import SEARCH
 from planner.charts.worth import worth_row
 
@@ -29,7 +28,6 @@ __all__ = [
     "SEARCH",
     "baseline_curves",
     "baseline_waits",
-    "beside_simulation",
     "comparison_rows",
     "convergence",
     "convergence_table",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from planner.charts.facts import tile_text
+from planner.charts.tiles import tile_text
 
 Json = dict[str, Any]
 MEASURED = {"devices": "What is known of the devices", "links": "Links"}

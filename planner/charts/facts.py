@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from inventory.core.quantities import bytes_text, counted, percent_text, rate_text, seconds_text, significant
 from planner.charts.stages import stage_rows
+from planner.charts.tiles import CLAIMED, headline
 from planner.charts.words import ESTIMATED, counts_handover, meanings
 from planner.core.objective import QUANTITIES, SIMULATED_WAIT, WAIT
+from planner.core.simulate import Simulation
 from planner.from_inventory import OUTDATED_LINKS
 from planner.models import Origin
 
@@ -17,67 +18,10 @@ TIGHT_FRACTION = 0.93
 SAME_SECONDS = 0.005
 SAME_SHARE = 0.01  # the search counts plans as equal that wait within half a per cent
 NAMED_DEVICES = 8
-CLAIMED = "the file claims"
 STOPPED_EARLY = "Stopped early: best so far"
-NOT_SIMULATED = "by the formula, not simulated"
-WAIT_NOTES = {Origin.STOPPED: "by the formula", Origin.IMPORTED: CLAIMED}  # in the list of plans
-# A mixed replica answers only while it reads no prompt, so that its answers together are fewer than slots times speed.
-PACE_HINTS = {
-    "mixed": ("once its prompt is read, all slots busy", "at most, prompts taking the rest of the time"),
-    "disaggregated": ("while all slots are busy", "at most, all slots busy"),
-}
+BY_FORMULA = "by the formula"
 ROLE_WORDS = {"prefill": "prefill", "decode": "decode", "mixed": "mixed"}
 TOPOLOGIES = {"star": "every hop goes through the master", "chain": "stages hand on to each other"}
-
-
-def headline(plan: Json, origin: Origin = Origin.SEARCHED) -> list[Json]:
-    """The tiles at the top of a plan."""
-    predicted = plan["predicted"]
-    serving = [replica for replica in plan["replicas"] if replica["role"] != "prefill"]
-    slots = sum(replica["slots"] for replica in serving)
-    tpot_seconds = predicted["tpot_seconds"]
-    speed = rate_text(1 / tpot_seconds) if tpot_seconds else "–"
-    one, all_together = PACE_HINTS[plan["mode"]]
-    longest, mean = {
-        Origin.SEARCHED: ("in queues, simulated", waits_hint(predicted)),
-        Origin.STOPPED: (NOT_SIMULATED, NOT_SIMULATED),
-        Origin.IMPORTED: (CLAIMED, CLAIMED),
-    }[origin]
-    first = "on average, its wait counted"
-    together = rate_text(predicted["decode_tokens_per_second"])
-    return [
-        tile("Longest wait", seconds_text(predicted["max_wait_seconds"]), "hourglass-split", longest),
-        tile("Mean wait", seconds_text(predicted["mean_wait_seconds"]), "", mean),
-        tile("First token after", seconds_text(predicted["ttft_seconds"]), "lightning", first),
-        tile("Each request gets", speed, "speedometer2", one),
-        tile("Requests at once", str(slots), "layers", f"slots of {counted(len(serving), 'replica')}"),
-        tile("All requests get", together, "chat-dots", all_together),
-    ]
-
-
-def tile(label: str, value: str, icon_name: str, hint: str) -> Json:
-    amount, _, unit = value.partition(" ")
-    if " " in unit:  # such as 1 min 37 s
-        amount, unit = value, ""
-    return {"label": label, "value": amount, "unit": unit, "icon_name": icon_name, "hint": hint}
-
-
-def tile_text(shown: Json) -> str:
-    """A tile's number as one text: two of them may have different units."""
-    return f"{shown['value']} {shown['unit']}".strip()
-
-
-def beside_simulation(tiles: list[Json], waits: Sequence[float]) -> list[Json]:
-    """The tiles of a search that was stopped; its waits by the formula stand beside those of one simulated burst."""
-    simulated = (max(waits), sum(waits) / len(waits))
-    hints = [f"by the formula; simulated {seconds_text(seconds)}" for seconds in simulated]
-    told = [{**shown, "hint": hint} for shown, hint in zip(tiles, hints, strict=False)]
-    return told + tiles[len(told) :]
-
-
-def waits_hint(predicted: Json) -> str:
-    nearly_all, longest = (seconds_text(predicted[name]) for name in ("p95_wait_seconds", "max_wait_seconds"))
-    return f"20 of 20 within {longest}" if nearly_all == longest else f"19 of 20 within {nearly_all}"
 
 
 def proof(plan: Json, origin: Origin = Origin.SEARCHED) -> Json:
@@ -192,7 +136,7 @@ def workload_rows(cluster: Json) -> list[tuple[str, str]]:
         ("Prompt", f"{workload['input_tokens']:,} tokens"),
         ("Answer", f"{workload['output_tokens']:,} tokens"),
         ("A request every", f"{seconds_text(workload['arrival_seconds'])}{arrivals_text(workload)}"),
-        ("Burst", f"{workload['requests']:,} requests"),
+        ("Burst", counted(workload["requests"], "request")),
         ("Context of a slot", f"{workload['context_tokens']:,} tokens"),
         ("Floor", rate_text(policy["min_tokens_per_second"])),
         ("Most slots", f"{policy['max_slots']} in a replica"),
@@ -218,7 +162,7 @@ def arrivals_text(workload: Json) -> str:
     return ", at random" if workload.get("arrivals") == "poisson" else ""
 
 
-def run_summary(run_plan: Json | None, origin: Origin) -> Json:
+def run_summary(run_plan: Json | None, origin: Origin, *, is_simulated: bool = True) -> Json:
     """A plan in one line of the list."""
     if run_plan is None:
         return {"wait": None, "shape": "", "proof": None, "wait_note": ""}
@@ -228,17 +172,19 @@ def run_summary(run_plan: Json | None, origin: Origin) -> Json:
         "wait": run_plan["predicted"]["max_wait_seconds"],
         "shape": ", ".join(f"{count} {label}" for count, label in counts),
         "proof": "Imported" if origin == Origin.IMPORTED else proof(run_plan, origin)["title"],
-        "wait_note": WAIT_NOTES.get(origin, ""),
+        "wait_note": CLAIMED if origin == Origin.IMPORTED else "" if is_simulated else BY_FORMULA,
     }
 
 
-def plan_page(plan: Json, cluster: Json, origin: Origin = Origin.SEARCHED) -> Json:
+def plan_page(
+    plan: Json, cluster: Json, origin: Origin = Origin.SEARCHED, burst: Simulation | None = None
+) -> Json:
     """Everything that a plan's page shows, without the run around it."""
     return {
         "plan": plan,
         "idle": plan["idle"],
         "used_devices": [stage["device"] for replica in plan["replicas"] for stage in replica["stages"]],
-        "tiles": headline(plan, origin),
+        "tiles": headline(plan, origin, burst),
         "rows": stage_rows(plan, cluster),
         "proof": proof(plan, origin),
         "baselines": baseline_rows(plan),

@@ -35,8 +35,13 @@ WAIT = (
     "Time in queues before and between the phases. Reading the prompt and writing the answer do not count as waiting.",
 )
 EACH_GETS = (
-    "Each request gets",
-    "Tokens per second of one answer under way. A mixed replica keeps to it only while it reads no prompt.",
+    "Each request gets at least",
+    "Tokens per second of one answer under way on the slowest replica, all its slots busy. A mixed replica keeps to it "
+    "only while it reads no prompt.",
+)
+SLOWEST = (
+    "Slowest answer, simulated",
+    "Tokens per second of the slowest answer in one simulated burst: more than the above while slots stay free.",
 )
 ALL_GET = (
     "All requests get",
@@ -71,7 +76,7 @@ def meanings(plan: Json, cluster: Json) -> list[tuple[str, str]]:
     found = [meaning for role, meaning in ROLES.items() if role in roles]
     if plan["mode"] == "disaggregated":
         found.append(handover(plan, cluster))
-    return [*found, STAGE, MASTER, SLOTS, WAIT, EACH_GETS, ALL_GET, *SEARCH]
+    return [*found, STAGE, MASTER, SLOTS, WAIT, EACH_GETS, SLOWEST, ALL_GET, *SEARCH]
 
 
 def handover(plan: Json, cluster: Json) -> tuple[str, str]:

@@ -17,7 +17,8 @@ from planner.services.runs import (
     run_snapshot,
     start_run,
 )
-from planner.services.what_if import Superseded, WhatIf, waiting_times, what_if
+from planner.services.simulated import has_simulated_waits, one_burst, plan_of
+from planner.services.what_if import Superseded, WhatIf, what_if
 from planner.services.why import WORTH_DEVICES, Worth, idle_reasons, margin_sentences, worth_of_devices
 
 __all__ = [
@@ -37,20 +38,22 @@ __all__ = [
     "changed_inputs",
     "cluster_of",
     "feasibility",
+    "has_simulated_waits",
     "idle_reasons",
     "import_measurements",
     "import_run",
     "job_id_of",
     "margin_sentences",
+    "one_burst",
     "plan_for",
     "plan_inventory",
+    "plan_of",
     "points_of",
     "read_document",
     "read_problem",
     "record_run",
     "run_snapshot",
     "start_run",
-    "waiting_times",
     "what_if",
     "worth_of_devices",
 ]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from planner.core.errors import NoFeasiblePlan
-from planner.core.forecast import waiting_curve
 from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.core.search import SearchSettings, SearchStep, search
@@ -63,9 +62,3 @@ def searched(problem: Problem, settings: SearchSettings, asker: str) -> SearchSt
             del newest_questions[asker]
     assert last is not None, "a search ends with a plan or raises"
     return last
-
-
-def waiting_times(cluster: dict[str, Any], plan: dict[str, Any]) -> list[float]:
-    """Simulated wait in seconds of every request of one burst."""
-    simulation = waiting_curve(Problem.from_dict(cluster), Plan.from_dict(plan))
-    return [float(seconds) for seconds in simulation.wait_seconds]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
@@ -21,8 +23,14 @@ PAGE_SIZE = 25
 def index(request: HttpRequest) -> HttpResponse:
     runs = PlanRun.objects.select_related("job__started_by").defer("cluster", "checkpoint")
     page = Paginator(runs, PAGE_SIZE).get_page(request.GET.get("page"))
-    rows = [{"run": run, "summary": charts.run_summary(run.plan, run.origin)} for run in page]
+    rows = [{"run": run, "summary": summary(run)} for run in page]
     return render(request, "planner/index.html", {"page": page, "rows": rows, "examples": services.EXAMPLES})
+
+
+def summary(run: PlanRun) -> dict[str, Any]:
+    is_simulated = services.has_simulated_waits(run)
+    plan = services.plan_of(run) if run.plan and is_simulated else run.plan
+    return charts.run_summary(plan, run.origin, is_simulated=is_simulated)
 
 
 @require_POST
@@ -46,16 +54,21 @@ def compare(request: HttpRequest) -> HttpResponse:
     if len(runs) != 2:
         messages.error(request, "Tick exactly two finished plans to compare them.")
         return redirect("planner:index")
-    sides = [{"run": run, **charts.plan_page(run.plan or {}, run.cluster, run.origin)} for run in runs]
+    plans = [services.plan_of(run) for run in runs]
+    bursts = [services.one_burst(run.cluster, plan) for run, plan in zip(runs, plans, strict=True)]
+    sides = [
+        {"run": run, **charts.plan_page(plan, run.cluster, run.origin, burst)}
+        for run, plan, burst in zip(runs, plans, bursts, strict=True)
+    ]
     curves = {
-        f"#{run.pk} {run.name}": charts.wait_curve(services.waiting_times(run.cluster, run.plan or {}))
-        for run in runs
+        f"#{run.pk} {run.name}": charts.wait_curve(burst.wait_seconds)
+        for run, burst in zip(runs, bursts, strict=True)
     }
     context = {
         "sides": sides,
         "comparison": [*charts.comparison_rows(*sides), *charts.detail_rows(*sides)],
         "differing": charts.differing_inputs(sides[0], sides[1], (runs[0].cluster, runs[1].cluster)),
-        "verdict": charts.verdict(*[run.plan["predicted"]["max_wait_seconds"] for run in runs if run.plan]),
+        "verdict": charts.verdict(*[plan["predicted"]["max_wait_seconds"] for plan in plans]),
         "waiting": charts.waiting(curves),
         "waiting_table": charts.waiting_table(curves),
     }

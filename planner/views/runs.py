@@ -16,7 +16,7 @@ from accounts.services import audit, client_address
 from inventory.models import Device, LanguageModel
 from planner import charts, events, services
 from planner.forms import WhatIfForm
-from planner.models import Origin, PlanRun
+from planner.models import PlanRun
 
 REJECTED = 422
 
@@ -97,11 +97,8 @@ def best_so_far(run: PlanRun) -> dict[str, Any]:
 def finished(run: PlanRun) -> dict[str, Any]:
     assert run.plan is not None, "a run without a plan has its own page"
     points = services.points_of(run)
-    waits = services.waiting_times(run.cluster, run.plan)
-    page = charts.plan_page(run.plan, run.cluster, run.origin)
-    if run.origin == Origin.STOPPED:
-        page["tiles"] = charts.beside_simulation(page["tiles"], waits)
-    curves = {"This plan": charts.wait_curve(waits), **charts.baseline_curves(run.plan)}
+    burst = services.one_burst(run.cluster, run.plan)
+    curves = {"This plan": charts.wait_curve(burst.wait_seconds), **charts.baseline_curves(run.plan)}
     return {
         "run": run,
         "waiting": charts.waiting(curves),
@@ -109,7 +106,7 @@ def finished(run: PlanRun) -> dict[str, Any]:
         "change_path": change_path(run),
         "what_if": what_if_form(run),
         "asker": token_hex(8),
-        **page,
+        **charts.plan_page(services.plan_of(run), run.cluster, run.origin, burst),
         "idle": [
             {"device": name, "reason": reason}
             for name, reason in services.idle_reasons(run.cluster, run.plan).items()

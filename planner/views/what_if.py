@@ -38,8 +38,11 @@ def what_if(request: HttpRequest, run_id: int) -> HttpResponse:
 def answer(run: PlanRun, inputs: services.Inputs, found: services.WhatIf) -> dict[str, Any]:
     context: dict[str, Any] = {"found": found, "remarks": inputs.remarks}
     if found.plan:
-        then = charts.plan_page(found.plan.to_dict(), inputs.cluster)
-        now = charts.plan_page(run.plan or {}, run.cluster, run.origin)
+        now_plan, then_plan = services.plan_of(run), found.plan.to_dict()
+        now_burst = services.one_burst(run.cluster, now_plan)
+        then_burst = services.one_burst(inputs.cluster, then_plan)
+        now = charts.plan_page(now_plan, run.cluster, run.origin, now_burst)
+        then = charts.plan_page(then_plan, inputs.cluster, burst=then_burst)
         context |= {**then, "comparison": charts.comparison_rows(now, then)}
     return context
 
@@ -51,8 +54,7 @@ def worth(request: HttpRequest, run_id: int) -> HttpResponse:
     run = get_object_or_404(PlanRun, pk=run_id, plan__isnull=False)
     if not 1 < len(run.cluster["devices"]) <= services.WORTH_DEVICES:
         raise Http404(f"This is worked out for 2 to {services.WORTH_DEVICES} devices.")
-    assert run.plan is not None, "the query asks for one"
-    own = run.plan["predicted"]
+    own = services.plan_of(run)["predicted"]
     rows = [
         charts.worth_row(item.device, item.without, item.reason, item.twice_seconds, own)
         for item in services.worth_of_devices(run.cluster)

@@ -8,7 +8,8 @@ import pytest
 
 from inventory.core.quantities import counted
 from planner.charts import baseline_curves, comparison_rows, wait_curve, waiting, waiting_table, worth_row
-from planner.charts.facts import baseline_note, proof, refusal_facts, tile, verdict, waits_hint
+from planner.charts.facts import baseline_note, proof, refusal_facts, verdict
+from planner.charts.tiles import tile, waits_hint
 from planner.models import Origin
 
 
@@ -120,7 +121,7 @@ def test_a_device_that_is_left_out_costs_more_than_waits(changes: dict[str, Any]
 @pytest.mark.parametrize(
     ("p95", "longest", "said"),
     [
-        (0.0, 0.0, "20 of 20 within 0 s"),
+        (0.0, 0.0, "nobody waits"),
         (15.84, 15.84, "20 of 20 within 15.8 s"),
         (3.0, 9.0, "19 of 20 within 3 s"),
     ],

@@ -144,7 +144,7 @@ def test_the_page_of_a_plan_explains_its_words(
     text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
     assert "What these words mean" in text
     assert "Only reads prompts." in text
-    for term in ("Each request gets", "All requests get", "Generation", "Seed"):
+    for term in ("Each request gets at least", "All requests get", "Generation", "Seed"):
         assert f"<dt>{term}</dt>" in text
     assert "Taken as free by this plan" in text
     assert "taken as free, as in the paper" in text
@@ -160,18 +160,24 @@ def test_a_running_search_shows_the_best_so_far(
     assert "No plan yet" in text
 
 
-def test_a_stopped_search_calls_its_waits_those_of_the_formula(
+def test_a_stopped_search_shows_simulated_waits_as_its_page_list_and_comparison_do(
     page: Client, operator: User, small_cluster: dict[str, Any]
 ) -> None:
     run = finished_run(small_cluster, operator)
     assert run.plan is not None
-    run.plan["proof"] |= {"optimal": True, "gap": 0.0}
+    other = finished_run(small_cluster, operator)
+    run.plan["proof"] |= {"optimal": True, "gap": 0.0, "value": 4321.0}
+    run.plan["predicted"] |= {"max_wait_seconds": 4321.0}
     run.save()
     Job.objects.filter(pk=run.job_id).update(state=State.CANCELLED)
     text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
     assert "The search did not finish: cancelled." in text
-    assert text.count("by the formula; simulated ") == 2
-    for shown in (text, page.get(reverse("planner:index")).content.decode()):
+    assert text.count("1 h 12 min") == text.count("simulated; by the formula 1 h 12 min") + 1  # in its proof
+    listed = page.get(reverse("planner:index")).content.decode()
+    both = page.get(reverse("planner:compare") + f"?run={run.pk}&run={other.pk}").content.decode()
+    assert "1 h 12 min" not in listed
+    assert "Their longest waits are the same." in both
+    for shown in (text, listed):
         assert "Stopped early: best so far" in shown
         assert "Proven best" not in shown
 

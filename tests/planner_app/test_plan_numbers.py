@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.charts.facts import headline, utilisation_rows
+from inventory.core.quantities import rate_text, significant
+from planner.charts.facts import utilisation_rows
+from planner.charts.tiles import AT_LEAST, SLOWEST, headline
+from planner.core.forecast import waiting_curve
 from planner.core.plan import Plan
 from planner.core.search import SearchSettings, find_plan, search
 from planner.models import Origin
@@ -29,7 +32,7 @@ def test_tiles_of_mixed_replicas_say_which_speed_counts_prompts_and_which_does_n
     plan = two_mixed()
     found = tiles(plan.to_dict())
     assert plan.mode == "mixed"
-    assert found["Each request gets"]["hint"] == "once its prompt is read, all slots busy"
+    assert found[AT_LEAST]["hint"].startswith("once its prompt is read, all slots busy")
     assert found["All requests get"]["hint"] == "at most, prompts taking the rest of the time"
     slots = sum(replica.slots for replica in plan.replicas)
     assert plan.predicted.decode_tokens_per_second < slots / plan.predicted.tpot_seconds
@@ -42,6 +45,24 @@ def test_without_mixed_replicas_slots_times_speed_is_the_speed_of_all() -> None:
     assert found["All requests get"]["hint"] == "at most, all slots busy"
     slots = sum(replica.slots for replica in plan.replicas if replica.role == "decode")
     assert plan.predicted.decode_tokens_per_second == pytest.approx(slots / plan.predicted.tpot_seconds)
+
+
+def test_the_speed_told_is_that_of_the_slowest_replica_and_the_mean_stands_beside_it() -> None:
+    plan = two_mixed()
+    slowest = max(replica.tpot_seconds for replica in plan.replicas)
+    assert slowest > 1.1 * plan.predicted.tpot_seconds
+    told = tiles(plan.to_dict())[AT_LEAST]
+    assert told["value"] == significant(1 / slowest)
+    assert told["hint"].endswith(f"{rate_text(1 / plan.predicted.tpot_seconds)} on average")
+
+
+def test_the_speed_of_the_slowest_answer_of_a_quiet_burst_stands_beside_the_guaranteed_one() -> None:
+    quiet = problem([device("a", 0.001, prefill=table(0.05))], allow_mixed=True, arrival_seconds=1000.0)
+    plan = find_plan(quiet, QUICK)
+    burst = waiting_curve(quiet, plan)
+    told = {tile["label"]: tile for tile in headline(plan.to_dict(), burst=burst)}[SLOWEST]
+    assert told["value"] == significant(burst.slowest_tokens_per_second)
+    assert SLOWEST not in tiles(plan.to_dict())
 
 
 def test_a_plan_of_a_stopped_search_is_not_called_simulated() -> None:

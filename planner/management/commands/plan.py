@@ -9,6 +9,7 @@ import numpy as np
 
 from planner import charts, services
 from planner.core.errors import BadDocument, NoFeasiblePlan
+from planner.core.forecast import waiting_curve
 from planner.core.objective import OBJECTIVES, WAIT
 from planner.core.plan import Plan
 from planner.core.problem import Problem
@@ -52,9 +53,9 @@ class Command(JsonCommand):
 
 def summary(plan: Plan, problem: Problem) -> str:
     """The plan in a few lines for a terminal."""
-    page = charts.plan_page(plan.to_dict(), problem.to_dict())
+    page = charts.plan_page(plan.to_dict(), problem.to_dict(), burst=waiting_curve(problem, plan))
     lines = [
-        f"{tile['label']:<20} {charts.tile_text(tile)} {tile['hint'] and '(' + tile['hint'] + ')'}"
+        f"{tile['label']:<27} {charts.tile_text(tile)} {tile['hint'] and '(' + tile['hint'] + ')'}"
         for tile in page["tiles"]
     ]
     for row in page["rows"]:
