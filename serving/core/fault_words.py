@@ -33,6 +33,20 @@ REMEDIES = {
     "context_length_exceeded": "Begin a new chat, shorten the message, or ask for fewer tokens.",
 }
 
+# Of a replica that somebody chose: the others are not asked instead of it.
+UNMET_CHOICE = ("no_replica_ready", "replica_failed", "replica_timeout")
+CHOSEN = {
+    "ready": "gave no answer. It is looked after and restarted if it hangs",
+    "failed": "failed and is started again by itself",
+    "given_up": "failed and is not started again by itself: restart it on its deployment's page",
+    "starting": "is being started and does not answer yet",
+    "ending": "is being stopped, or was stopped",
+}
+
+
+def chosen_words(replica: str, how_it_is: str) -> str:
+    return f"{replica} {CHOSEN[how_it_is]}. Only it was asked: choose another replica, or wait."
+
 
 def cut_words(cause: str) -> str:
     return f"{CUT.get(cause, CUT_OTHERWISE)} {AFTER_A_CUT}"

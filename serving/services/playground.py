@@ -15,8 +15,8 @@ from accounts.core.asked_number import asked_number
 from accounts.models import User
 from accounts.services import internal_key
 from serving import upstream
-from serving.core import sse
-from serving.core.fault_words import GATEWAY_LOST, cut_words, refusal_words
+from serving.core import backoff, sse
+from serving.core.fault_words import GATEWAY_LOST, UNMET_CHOICE, chosen_words, cut_words, refusal_words
 from serving.models import Deployment, Replica
 
 CHAT_PATH = "/v1/chat/completions"
@@ -34,6 +34,7 @@ NOT_ANSWERING = {
     Deployment.States.STOPPED: "was stopped. Deploy it again on its page, or reload this one for other models.",
     Deployment.States.FAILED: "failed and does not answer. Its page says why.",
 }
+ENDING = (Replica.States.DRAINING, Replica.States.STOPPING, Replica.States.STOPPED)
 
 
 Number = TypeVar("Number", int, float)
@@ -157,14 +158,35 @@ def in_words(event: bytes) -> bytes:
     return sse.event(value | {"error": {**value["error"], "message": cut_words(value["error"]["cause"])}})
 
 
-async def why_refused(model: str, error: upstream.Declined) -> str:
-    """What is happening to the deployment when that is the reason, or the gateway's refusal in a person's words."""
-    newest = await Deployment.objects.filter(name=model).afirst()
-    if error.status in GONE and newest is not None:
-        words = NOT_ANSWERING.get(Deployment.States(newest.state))
+async def why_refused(question: Question, error: upstream.Declined) -> str:
+    """What is happening to the replica or deployment that was asked, or the gateway's refusal in a person's words."""
+    code = error.details.get("code", "")
+    if question.replica is not None and code in UNMET_CHOICE:
+        return await why_not_by(question.replica)
+    named = Deployment.objects.filter(name=question.model).order_by("-id")
+    asked = await named.filter(wanted=Deployment.Wanted.RUNNING).afirst() or await named.afirst()
+    if error.status in GONE and question.replica is None and asked is not None:
+        words = NOT_ANSWERING.get(Deployment.States(asked.state))
         if words:
-            return f"{newest} {words}"
-    return refusal_words(error.details.get("code", ""), str(error))
+            return f"{asked} {words}"
+    return refusal_words(code, str(error))
+
+
+async def why_not_by(chosen: int) -> str:
+    replica = await Replica.objects.select_related("deployment").aget(pk=chosen)
+    return chosen_words(f"{replica.label} of {replica.deployment}", how_it_is(replica))
+
+
+def how_it_is(replica: Replica) -> str:
+    """A key of CHOSEN."""
+    states = Replica.States
+    if replica.state == states.READY:
+        return "ready"
+    if replica.deployment.wanted == Deployment.Wanted.STOPPED or replica.state in ENDING:
+        return "ending"
+    if replica.state == states.FAILED:
+        return "given_up" if backoff.is_over(replica.restarts) else "failed"
+    return "starting"
 
 
 def inspected_as(error: upstream.Declined) -> str:

@@ -66,7 +66,7 @@ async def ask(request: HttpRequest) -> HttpResponseBase:
     except BadQuestion as error:
         return refusal(400, str(error))
     except upstream.Declined as error:
-        words = await playground.why_refused(question.model, error)
+        words = await playground.why_refused(question, error)
         return refusal(error.status, words, playground.inspected_as(error))
     except upstream.UpstreamError:
         return refusal(502, NO_GATEWAY)

@@ -37,7 +37,7 @@ export function showMarkdown(element, text) {
   });
 }
 
-const ENDS = { length: "at the most tokens allowed", stopped: "stopped by you", cut: "cut off", silent: "the model had nothing to say" };
+const ENDS = { length: "at the most tokens allowed", stopped: "stopped by you", cut: "cut off", unanswered: "without an answer", silent: "the model had nothing to say" };
 
 export function factsOf(facts, time) {
   const known = [];

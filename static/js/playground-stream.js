@@ -93,6 +93,6 @@ export async function ask(path, question, { signal, token }) {
   } catch (error) {
     if (error.name === "AbortError") return { facts: watch.unfinished("stopped"), fault: "" };
     const lost = error instanceof TypeError || error instanceof SyntaxError ? "The connection to this site was lost. Check that it runs, then try again." : error.message;
-    return { facts: watch.unfinished("cut"), fault: lost };
+    return { facts: watch.unfinished(watch.times.length ? "cut" : "unanswered"), fault: lost };
   }
 }

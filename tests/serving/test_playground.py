@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ from serving.core import sse
 from serving.core.fault_words import GATEWAY_LOST, cut_words, refusal_words
 from serving.models import Deployment
 from serving.services import playground
+from serving.services.playground import Question
 from tests.serving.gateway_server import ASK, MODEL, Running, endpoint
 from tests.serving.stub_replica import Stub
 from tests.serving.test_pages import deployment
 
 __all__ = ["deployment"]
 
+QUESTION = Question("tiny", [{"role": "user", "content": "Hello"}], 0.8, 8)
 CHAT: list[dict[str, Any]] = [
     {"role": "user", "content": "my question"},
     {
@@ -66,12 +69,50 @@ def test_a_refusal_says_what_happens_to_the_deployment(
 ) -> None:
     Deployment.objects.update(state=state)
     refused = upstream.Declined(503, "no replica is in service", "server_error", {})
-    assert words in async_to_sync(playground.why_refused)("tiny", refused)
+    assert words in async_to_sync(playground.why_refused)(QUESTION, refused)
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "words"),
+    [
+        ("loading", 1, "is being started"),
+        ("failed", 1, "is started again by itself"),
+        ("failed", 9, "restart it on its deployment's page"),
+        ("ready", 0, "restarted if it hangs"),
+        ("stopping", 0, "is being stopped"),
+    ],
+)
+def test_a_chosen_replica_that_gives_no_answer_is_named_with_what_happens_to_it(
+    transactional_db: None, deployment: Deployment, state: str, restarts: int, words: str
+) -> None:
+    replica = deployment.replicas.first()
+    assert replica is not None
+    deployment.replicas.update(state=state, restarts=restarts)
+    Deployment.objects.create(
+        model=deployment.model, name="tiny", plan=deployment.plan, cluster={}, state="stopped",
+        wanted="stopped", context_tokens=512,
+    )  # fmt: skip
+    refused = upstream.Declined(503, "the chosen replica is not in service", "", {"code": "no_replica_ready"})
+    said = async_to_sync(playground.why_refused)(replace(QUESTION, replica=replica.pk), refused)
+    assert said.startswith(f"{replica.label} of tiny #{deployment.pk} ") and words in said
+    assert said.endswith("choose another replica, or wait.")
+
+
+def test_the_deployment_that_is_to_run_is_named_and_not_a_later_one_that_was_called_off(
+    transactional_db: None, deployment: Deployment
+) -> None:
+    Deployment.objects.update(state="starting")
+    Deployment.objects.create(
+        model=deployment.model, name="tiny", plan=deployment.plan, cluster={}, state="stopped",
+        wanted="stopped", context_tokens=512,
+    )  # fmt: skip
+    refused = upstream.Declined(503, "no replica is in service", "server_error", {})
+    assert f"#{deployment.pk} is starting" in async_to_sync(playground.why_refused)(QUESTION, refused)
 
 
 def test_a_refusal_with_another_cause_keeps_its_words(transactional_db: None, deployment: Deployment) -> None:
     refused = upstream.Declined(429, "4 requests are waiting already", "rate_limit_error", {})
-    assert async_to_sync(playground.why_refused)("tiny", refused) == "4 requests are waiting already"
+    assert async_to_sync(playground.why_refused)(QUESTION, refused) == "4 requests are waiting already"
 
 
 def test_a_refusal_in_the_words_of_a_machine_is_put_into_those_of_a_person() -> None:
