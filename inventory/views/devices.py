@@ -115,7 +115,8 @@ def remove(request: HttpRequest, device_id: int) -> HttpResponse:
     except CannotRegister as error:
         messages.error(request, str(error))
         return redirect("inventory:device", device_id)
-    messages.success(request, f"{device.name} was removed. Our key is still in its authorized_keys.")
+    key = " Our key is still in its authorized_keys." if device.connection == Device.Connections.SSH else ""
+    messages.success(request, f"{device.name} was removed.{key}")
     return redirect("inventory:devices")
 
 
