@@ -1,5 +1,6 @@
 """Plans and runs as pictures and words: view models and plotly figures."""
 
+from planner.charts.changes import change_sentence
 from planner.charts.comparison import comparison_rows, detail_rows, differing_inputs
 from planner.charts.facts import (
     baseline_waits,
@@ -28,6 +29,7 @@ __all__ = [
     "SEARCH",
     "baseline_curves",
     "baseline_waits",
+    "change_sentence",
     "comparison_rows",
     "convergence",
     "convergence_table",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from inventory.core.quantities import seconds_text
+from planner.core.memory import Floats
 from planner.events import Point, search_seconds_text
 
 Json = dict[str, Any]
@@ -49,7 +50,7 @@ def waiting(curves: Mapping[str, Sequence[float]]) -> Json:
     }
 
 
-def wait_curve(waits: Sequence[float]) -> list[float]:
+def wait_curve(waits: Sequence[float] | Floats) -> list[float]:
     """The wait that 0 %, 1 %, ... 100 % of the requests do not exceed."""
     return [float(f"{seconds:.6g}") for seconds in np.percentile(waits, range(101))]
 

@@ -11,19 +11,19 @@ from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.core.slots import DECODE
 from planner.services.inputs import with_twin, without_devices
-from planner.services.what_if import what_if
+from planner.services.what_if import WhatIf, what_if
 
 WORTH_DEVICES = 8  # two searches for each of them take a second or two
 
 
 @dataclass(frozen=True)
 class Worth:
-    """What a plan without one device predicts, or the reason why there is none, and the longest wait with two of it."""
+    """What a plan without one device predicts, or the reason why there is none, and what one with two of it does."""
 
     device: str
     without: dict[str, Any] | None
     reason: str
-    twice_seconds: float | None
+    twice: dict[str, Any] | None
 
 
 def worth_of_devices(cluster: dict[str, Any]) -> list[Worth]:
@@ -35,10 +35,12 @@ def worth_of_devices(cluster: dict[str, Any]) -> list[Worth]:
 
 def worth_of(cluster: dict[str, Any], name: str) -> Worth:
     without = what_if(without_devices(cluster, [name]))
-    twice = what_if(with_twin(cluster, name))
-    predicted = asdict(without.plan.predicted) if without.plan else None
     reason = without.refusal.text if without.refusal else ""
-    return Worth(name, predicted, reason, twice.plan.predicted.max_wait_seconds if twice.plan else None)
+    return Worth(name, predicted(without), reason, predicted(what_if(with_twin(cluster, name))))
+
+
+def predicted(found: WhatIf) -> dict[str, Any] | None:
+    return asdict(found.plan.predicted) if found.plan else None
 
 
 def idle_reasons(cluster: dict[str, Any], plan: dict[str, Any]) -> dict[str, str]:

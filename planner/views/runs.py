@@ -112,7 +112,7 @@ def finished(run: PlanRun) -> dict[str, Any]:
             for name, reason in services.idle_reasons(run.cluster, run.plan).items()
         ],
         "margins": services.margin_sentences(run.cluster, run.plan),
-        "worth_plans": 2 * len(run.cluster["devices"]),
+        "worth_plans": 2 * len(run.cluster["devices"]) if len(run.cluster["devices"]) > 1 else 0,
         "has_worth": 1 < len(run.cluster["devices"]) <= services.WORTH_DEVICES,
         "convergence": charts.convergence(points, charts.baseline_waits(run.plan)) if points else None,
         "convergence_table": charts.convergence_table(points),

@@ -44,6 +44,7 @@ def answer(run: PlanRun, inputs: services.Inputs, found: services.WhatIf) -> dic
         now = charts.plan_page(now_plan, run.cluster, run.origin, now_burst)
         then = charts.plan_page(then_plan, inputs.cluster, burst=then_burst)
         context |= {**then, "comparison": charts.comparison_rows(now, then)}
+        context["verdict"] = charts.change_sentence(now_plan, then_plan)
     return context
 
 
@@ -56,7 +57,7 @@ def worth(request: HttpRequest, run_id: int) -> HttpResponse:
         raise Http404(f"This is worked out for 2 to {services.WORTH_DEVICES} devices.")
     own = services.plan_of(run)["predicted"]
     rows = [
-        charts.worth_row(item.device, item.without, item.reason, item.twice_seconds, own)
+        charts.worth_row(item.device, item.without, item.reason, item.twice, own)
         for item in services.worth_of_devices(run.cluster)
     ]
     return render(request, "planner/_worth.html", {"worth": rows})

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from inventory.core.quantities import counted
-from planner.charts import baseline_curves, comparison_rows, wait_curve, waiting, waiting_table, worth_row
+from planner.charts import (
+    baseline_curves,
+    change_sentence,
+    comparison_rows,
+    wait_curve,
+    waiting,
+    waiting_table,
+    worth_row,
+)
 from planner.charts.facts import baseline_note, proof, refusal_facts, verdict
 from planner.charts.tiles import tile, waits_hint
 from planner.models import Origin
@@ -116,6 +124,43 @@ OWN = {
 )
 def test_a_device_that_is_left_out_costs_more_than_waits(changes: dict[str, Any], said: str) -> None:
     assert worth_row("Dev.1", OWN | changes, "", None, OWN)["loss"].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "no gain found"),
+        (
+            {"decode_tokens_per_second": 1123.0, "ttft_seconds": 0.5},
+            "as long a wait, capacity rises from 752 tokens/s to 1,123 tokens/s and the first token comes after 500 ms",
+        ),
+        (
+            {"decode_tokens_per_second": 1123.0, "ttft_seconds": 2.0},
+            "tokens/s, but the first token comes after",
+        ),
+        ({"max_wait_seconds": 0.25}, "750 ms shorter"),
+        ({"max_wait_seconds": 3.0, "decode_tokens_per_second": 1123.0}, "no gain found"),
+    ],
+)
+def test_a_second_device_is_judged_by_the_same_measures(changes: dict[str, Any], said: str) -> None:
+    assert said in worth_row("Dev.1", None, "", OWN | changes, OWN)["gain"]
+
+
+def test_the_verdict_of_a_what_if_names_what_changes_beside_the_wait() -> None:
+    def plan(tpot_seconds: float, **changes: float) -> dict[str, Any]:
+        return {"predicted": OWN | changes, "replicas": [{"tpot_seconds": tpot_seconds}]}
+
+    now = plan(0.1, max_wait_seconds=0.0, ttft_seconds=0.379)
+    assert change_sentence(now, now) == "Longest wait 0 s, as planned"
+    slower = plan(0.2, max_wait_seconds=0.0, ttft_seconds=0.777, decode_tokens_per_second=780.0)
+    assert change_sentence(now, slower) == (
+        "Longest wait 0 s, as planned; first token later, after 777 ms instead of 379 ms; "
+        "answers slower, at least 5 tokens/s instead of 10 tokens/s"
+    )
+    larger = plan(0.1, max_wait_seconds=2.0, ttft_seconds=0.379, decode_tokens_per_second=1123.0)
+    assert change_sentence(now, larger) == (
+        "Longest wait 2 s instead of 0 s; more capacity, 1,123 tokens/s instead of 752 tokens/s"
+    )
 
 
 @pytest.mark.parametrize(

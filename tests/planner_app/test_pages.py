@@ -310,7 +310,7 @@ def test_what_each_device_brings_is_worked_out(
 ) -> None:
     run = finished_run(small_cluster, operator)
     text = page.get(reverse("planner:worth", args=[run.pk])).content.decode()
-    assert "With a second one" in text
+    assert "with a second one" in text
     assert "shorter" in text
     assert text.count('<th scope="row"') == 3
 
