@@ -9,6 +9,7 @@ urlpatterns = [
     path("plans/new/hint/", form.hint, name="hint"),
     path("plans/file/", files.from_file, name="file"),
     path("plans/file/measurements/", files.measurements, name="measurements"),
+    path("plans/file/example.cluster.json", files.example_file, name="example_file"),
     path("plans/example/", plans.example, name="example"),
     path("plans/compare/", plans.compare, name="compare"),
     path("plans/<int:run_id>/", runs.run, name="run"),

@@ -7,6 +7,7 @@ from planner.services.inputs import Changes, Inputs, changed_inputs
 from planner.services.measurements import Imported, import_measurements
 from planner.services.runs import (
     EXAMPLES,
+    SMALL_EXAMPLE,
     TASK,
     Example,
     cluster_of,
@@ -23,6 +24,7 @@ from planner.services.why import WORTH_DEVICES, Worth, idle_reasons, margin_sent
 
 __all__ = [
     "EXAMPLES",
+    "SMALL_EXAMPLE",
     "TASK",
     "WORTH_DEVICES",
     "Alternatives",

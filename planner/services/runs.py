@@ -39,6 +39,7 @@ EXAMPLES = (
     Example("gpt-oss-20b", "gpt-oss-20b on eight devices"),
     Example("qwen3-30b-a3b-q4_k_m", "Qwen3-30B-A3B on eight devices"),
 )
+SMALL_EXAMPLE = Example("two-devices", "Two invented devices, to begin a file of one's own with")
 
 
 def cluster_of(

@@ -73,6 +73,11 @@ def plan_file(request: HttpRequest, run_id: int) -> HttpResponse:
     return download(run.plan or {}, f"plan-{run.pk}.plan.json")
 
 
+@require_GET
+def example_file(request: HttpRequest) -> HttpResponse:
+    return download(services.SMALL_EXAMPLE.cluster(), f"{services.SMALL_EXAMPLE.key}.cluster.json")
+
+
 def download(document: dict[str, Any], name: str) -> HttpResponse:
     response = JsonResponse(document, json_dumps_params={"indent": 1})
     response["Content-Disposition"] = f'attachment; filename="{name}"'
