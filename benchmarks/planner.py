@@ -20,6 +20,7 @@ from benchmarks import report
 from benchmarks.fleets import GPT_OSS, QWEN, distinct, loaded, of_five_kinds, with_policy
 from planner.core import columns, exact
 from planner.core.assembly import Choice
+from planner.core.burst import sample
 from planner.core.catalogue import Catalogue
 from planner.core.evolve import EvolveSettings, Generation, evolve
 from planner.core.neighbourhood import improve
@@ -28,7 +29,7 @@ from planner.core.partition import paper_dp, select, selection_rule
 from planner.core.problem import Problem
 from planner.core.search import SearchSettings, find_plan
 from planner.core.servers import servers
-from planner.core.simulate import sample, simulate
+from planner.core.simulate import simulate
 
 MODELS = (GPT_OSS, QWEN)
 BURST = (100, 0.5)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.core.burst import Requests, sample
 from planner.core.plan import Plan
 from planner.core.problem import Problem, Workload
 from planner.core.servers import servers
-from planner.core.simulate import LATE, Requests, Simulation, sample, simulate
+from planner.core.simulate import LATE, Simulation, simulate
 
 BURSTS = 3
 SIMULATED_REQUESTS = 60_000  # over all candidates and bursts of one search

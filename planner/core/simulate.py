@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 import numpy as np
 
+from planner.core.burst import Requests, busy_periods
 from planner.core.memory import Floats
-from planner.core.problem import Workload
 from planner.core.servers import Server
 
 LATE, SLOT_JSQ, CLASSIC_JSQ = "late", "slot-jsq", "classic-jsq"
 ROUTERS = (LATE, SLOT_JSQ, CLASSIC_JSQ)
 NEVER = float("inf")
-DONE = 1e-9  # tokens: an answer this close to its end has ended
-
-
-@dataclass(frozen=True)
-class Requests:
-    """Arrival times and lengths of a burst."""
-
-    arrival_seconds: Floats
-    input_tokens: Floats
-    output_tokens: Floats
+SAME_TIME_SECONDS = 1e-9  # a prompt and an answer that end this close together: the prompt goes first
 
 
 @dataclass(frozen=True)
@@ -55,34 +46,19 @@ class Simulation:
         return float(self.tokens_per_second.min())
 
 
-def sample(workload: Workload, rng: np.random.Generator) -> Requests:
-    """Fixed or Poisson arrivals, lognormal lengths with the workload's spread."""
-    n = workload.requests
-    if workload.arrivals == "poisson":
-        gaps = rng.exponential(workload.arrival_seconds, n)
-        arrivals = np.cumsum(gaps) - gaps[0]
-    else:
-        arrivals = np.arange(n) * workload.arrival_seconds
-    return Requests(
-        arrivals,
-        _lengths(workload.input_tokens, workload.input_cv, n, rng),
-        _lengths(workload.output_tokens, workload.output_cv, n, rng),
-    )
-
-
-def _lengths(mean: float, cv: float, n: int, rng: np.random.Generator) -> Floats:
-    variance = np.log1p(cv**2)
-    drawn = rng.lognormal(np.log(mean) - variance / 2, np.sqrt(variance), n)
-    return np.maximum(1.0, np.rint(drawn) if cv > 0 else drawn)
-
-
 def simulate(fleet: Sequence[Server], requests: Requests, router: str = LATE) -> Simulation:
     """Serve every request; prefill and decode replicas in tandem, or mixed replicas alone."""
     assert router in ROUTERS
     prefill = [server for server in fleet if server.role == "prefill"]
     serving = [server for server in fleet if server.role != "prefill"]
-    handed = _prefill(prefill, requests, router) if prefill else _Handed.straight(requests)
-    return _Decoding(serving, requests, handed, router).run()
+    periods = busy_periods(fleet, requests)
+    begins = np.repeat(
+        requests.arrival_seconds[[period.start for period in periods]], list(map(len, periods))
+    )
+    near = replace(requests, arrival_seconds=requests.arrival_seconds - begins)
+    handed = _prefill(prefill, near, periods, router) if prefill else _Handed.straight(near)
+    told = _Decoding(serving, near, handed, router).run(periods)
+    return replace(told, finished_seconds=told.finished_seconds + begins)
 
 
 @dataclass(frozen=True)
@@ -100,42 +76,45 @@ class _Handed:
         return cls(arrivals, arrivals, [0.0] * len(arrivals), len(arrivals))
 
 
-def _prefill(fleet: Sequence[Server], requests: Requests, router: str) -> _Handed:
+def _prefill(fleet: Sequence[Server], requests: Requests, periods: list[range], router: str) -> _Handed:
     """Prompts through their replicas and the sender's port, first come, first served."""
     tokens = requests.input_tokens
     busy = [server.prompt_interval(tokens).tolist() for server in fleet]
     done_after = [server.prompt_seconds(tokens).tolist() for server in fleet]
     sending = [server.handover_seconds(tokens).tolist() for server in fleet]
-    free, port = [0.0] * len(fleet), [0.0] * len(fleet)
-    inside: list[deque[float]] = [deque() for _ in fleet]
+    arrivals = requests.arrival_seconds.tolist()
     ready, sent, waited = [], [], []
     numbers = range(len(fleet))
-    for i, arrival in enumerate(requests.arrival_seconds.tolist()):
-        if len(fleet) == 1:
-            k = 0
-        elif router == LATE:
-            first = max(arrival, min(free))
-            k, soonest = 0, NEVER
-            for one in numbers:
-                if free[one] <= first:
-                    sent_at = max(first + done_after[one][i], port[one]) + sending[one][i]
-                    if sent_at < soonest:
-                        k, soonest = one, sent_at
-        else:
-            for queue in inside:
-                while queue and queue[0] <= arrival:
-                    queue.popleft()
-            k = min(numbers, key=lambda k: len(inside[k]))
-        start = max(arrival, free[k])
-        free[k] = start + busy[k][i]
-        done = start + done_after[k][i]
-        begin = max(done, port[k])
-        port[k] = begin + sending[k][i]
-        if router != LATE:
-            inside[k].append(port[k])
-        ready.append(port[k])
-        sent.append(begin)
-        waited.append(start - arrival + begin - done)
+    for period in periods:
+        free, port = [0.0] * len(fleet), [0.0] * len(fleet)
+        inside: list[deque[float]] = [deque() for _ in fleet]
+        for i in period:
+            arrival = arrivals[i]
+            if len(fleet) == 1:
+                k = 0
+            elif router == LATE:
+                first = max(arrival, min(free))
+                k, soonest = 0, NEVER
+                for one in numbers:
+                    if free[one] <= first:
+                        sent_at = max(first + done_after[one][i], port[one]) + sending[one][i]
+                        if sent_at < soonest:
+                            k, soonest = one, sent_at
+            else:
+                for queue in inside:
+                    while queue and queue[0] <= arrival:
+                        queue.popleft()
+                k = min(numbers, key=lambda k: len(inside[k]))
+            start = max(arrival, free[k])
+            free[k] = start + busy[k][i]
+            done = start + done_after[k][i]
+            begin = max(done, port[k])
+            port[k] = begin + sending[k][i]
+            if router != LATE:
+                inside[k].append(port[k])
+            ready.append(port[k])
+            sent.append(begin)
+            waited.append(start - arrival + begin - done)
     return _Handed(ready, sent, waited, 4 * len(ready))
 
 
@@ -150,6 +129,7 @@ class _Replica:
         "next_event",
         "piece",
         "port",
+        "prompt_ends",
         "prompts",
         "queue",
         "slots",
@@ -172,6 +152,12 @@ class _Replica:
         self.piece = 0.0
         self.port = 0.0
         self.next_event = NEVER
+        self.prompt_ends = False  # at the next event, and not an answer
+
+    def restart(self) -> None:
+        """Begin another period, idle: its times count from zero."""
+        assert not self.held and not self.queue, "a period ends when everything is served"
+        self.clock = self.tokens = self.port = 0.0
 
     def advance(self, now: float) -> None:
         passed = now - self.clock
@@ -190,6 +176,7 @@ class _Replica:
     def plan_next(self) -> None:
         """When something ends here if nothing else happens."""
         following = NEVER
+        self.prompt_ends = False
         if self.prompts:
             pace = 1.0
             if self.busy:
@@ -197,6 +184,7 @@ class _Replica:
                 pace = round_seconds / self.piece
                 following = self.clock + (self.batch[0][0] - self.tokens) * round_seconds
             end = self.clock + self.work * pace
+            self.prompt_ends = end <= following
             following = min(following, end)
         elif self.busy:
             following = self.clock + (self.batch[0][0] - self.tokens) * self.steps[self.busy]
@@ -243,10 +231,15 @@ class _Decoding:
         self.arriving: list[tuple[float, int, int]] = []  # caches on their way to a slot that is already held
         self.events = handed.events
 
-    def run(self) -> Simulation:
-        ready = self.handed.ready
-        coming = sorted(range(len(ready)), key=ready.__getitem__)
-        replicas = self.replicas
+    def run(self, periods: list[range]) -> Simulation:
+        for period in periods:
+            for replica in self.replicas:
+                replica.restart()
+            self._serve(sorted(period, key=self.handed.ready.__getitem__))
+        return self._result()
+
+    def _serve(self, coming: list[int]) -> None:
+        ready, replicas = self.handed.ready, self.replicas
         position, n = 0, len(coming)
         while True:
             k, at = self._soonest()
@@ -263,7 +256,6 @@ class _Decoding:
                 self._begin(k, request, now)
             else:
                 self._end(replicas[k], k, at)
-        return self._result()
 
     def _soonest(self) -> tuple[int, float]:
         best, at = 0, NEVER
@@ -334,7 +326,7 @@ class _Decoding:
     def _end(self, replica: _Replica, k: int, now: float) -> None:
         self.events += 1
         replica.advance(now)
-        if replica.prompts and replica.work <= DONE:
+        if replica.prompt_ends or (replica.prompts and replica.work <= SAME_TIME_SECONDS):
             request = replica.end_prompt()
             self.began[request] = now
             replica.join(self.output[request], request)

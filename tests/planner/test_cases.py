@@ -10,6 +10,7 @@ import pytest
 
 from planner.core import columns
 from planner.core.assembly import build_plan, closed_form_proof
+from planner.core.burst import Requests
 from planner.core.catalogue import Catalogue, Option
 from planner.core.congestion import burst_wait, paper_wait
 from planner.core.exact import PartitionSolver, devices_of, solve
@@ -22,7 +23,7 @@ from planner.core.partitions import Offers, Partitions
 from planner.core.problem import Device, Link, Workload
 from planner.core.roles import assign
 from planner.core.servers import Server
-from planner.core.simulate import Requests, simulate
+from planner.core.simulate import simulate
 from planner.core.slots import Group
 from tests.planner.cluster import (
     GPT_OSS,

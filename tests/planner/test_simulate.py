@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.core.assembly import build_plan, closed_form_proof
+from planner.core.burst import Requests, sample
 from planner.core.catalogue import Catalogue
 from planner.core.memory import Floats
 from planner.core.servers import Server, servers
-from planner.core.simulate import LATE, ROUTERS, Requests, sample, simulate
+from planner.core.simulate import LATE, ROUTERS, simulate
 from tests.planner.cluster import QWEN, paper_problem, with_workload
 
 
@@ -139,6 +140,46 @@ def test_every_request_ends_and_holds_its_plans_pace() -> None:
     assert told.slowest_tokens_per_second >= problem.policy.min_tokens_per_second
     full = servers(problem, plan)[1].step_seconds[-1]
     assert full == pytest.approx(plan.replicas[1].tpot_seconds, rel=1e-12)
+
+
+def mixed(slots: int, prompt: float, step: float) -> Server:
+    return Server("mixed", slots, (0.0, *[step] * slots), constant(prompt), constant(prompt), constant(0.0))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([86_400.0, 1e6, 1e12, 1e30]) | st.floats(20.0, 1e6),
+    st.integers(1, 10_000),
+    st.sampled_from([[mixed(3, 2.0, 0.1)], [prefill(2.0, handover=1.0), decode(3, 0.1, handover=1.0)]]),
+)
+def test_however_late_a_request_comes_it_is_served_as_the_first_one(
+    every: float, n: int, fleet: list[Server]
+) -> None:
+    told = simulate(fleet, burst(n, every))
+    first = simulate(fleet, burst(1, every))
+    assert told.max_wait_seconds == pytest.approx(0.0, abs=1e-6)
+    assert told.tokens_per_second.tolist() == pytest.approx(first.tokens_per_second.tolist() * n)
+    assert told.ttft_seconds.tolist() == pytest.approx(first.ttft_seconds.tolist() * n)
+
+
+def test_a_queue_that_grows_for_a_year_is_still_lindleys() -> None:
+    told = simulate([mixed(1, 3_600.1, 1.3)], burst(10_000, 3_600.0))
+    assert told.wait_seconds.tolist() == pytest.approx([130.1 * k for k in range(10_000)])
+    assert told.tokens_per_second.tolist() == pytest.approx([1 / 1.3] * 10_000)
+
+
+def test_a_burst_with_long_pauses_is_as_several_bursts() -> None:
+    fleet = [prefill(0.4, handover=0.3), decode(2, 0.01), decode(1, 0.02)]
+    one = burst(50, 0.25)
+    later = Requests(
+        np.concatenate([one.arrival_seconds, one.arrival_seconds + 2.0**50]),
+        np.tile(one.input_tokens, 2),
+        np.tile(one.output_tokens, 2),
+    )
+    told, alone = simulate(fleet, later), simulate(fleet, one)
+    assert alone.max_wait_seconds > 1.0
+    assert told.wait_seconds.tolist() == pytest.approx(np.tile(alone.wait_seconds, 2).tolist())
+    assert told.finished_seconds[-1] == pytest.approx(2.0**50)
 
 
 def test_drawn_lengths_have_the_workloads_mean_and_spread() -> None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from inventory.core.quantities import rate_text, seconds_text
 from planner import services
+from planner.core.burst import sample
 from planner.core.errors import BadDocument
 from planner.core.servers import servers
-from planner.core.simulate import LATE, ROUTERS, Simulation, sample, simulate
+from planner.core.simulate import LATE, ROUTERS, Simulation, simulate
 from planner.management.json_command import BAD_INPUT, JsonCommand
 
 MOST_REQUESTS = 1_000_000
