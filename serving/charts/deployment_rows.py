@@ -13,6 +13,7 @@ from planner.charts import stage_rows
 from serving.charts import tones
 from serving.charts.against_plan import against_plan
 from serving.core import backoff
+from serving.core.stage_memory import PlannedMemory, held_bytes, stage_on, weight_limit
 from serving.models import Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
 
 ABSENT = "–"
@@ -69,6 +70,10 @@ class ProcessRow:
     memory: str
 
     @property
+    def cause(self) -> str:
+        return cause_of(self.process)
+
+    @property
     def code_id(self) -> str:
         return f"command-{self.process.pk}"
 
@@ -102,8 +107,14 @@ def replica_rows(
 
 
 def fault_of(process: ManagedProcess) -> str:
-    cause = process.exit_reason.partition("\n\n")[0].rstrip(".")
-    return f"{process.get_kind_display()} on {process.device} ended: {cause}"
+    cause = cause_of(process).rstrip(".")
+    how = cause.removeprefix("it ") if cause.startswith("it hung") else f"ended: {cause}"
+    return f"{process.get_kind_display()} on {process.device} {how}"
+
+
+def cause_of(process: ManagedProcess) -> str:
+    """Why it ended, without the log behind it."""
+    return process.exit_reason.partition("\n\n")[0]
 
 
 def replica_row(
@@ -147,8 +158,13 @@ def compared(label: str, predicted: float, rates: Sequence[float | None], what: 
 
 
 def process_rows(deployment: Deployment, processes: Sequence[ManagedProcess]) -> list[ProcessRow]:
+    if not processes:
+        return []
     names = device_names(deployment)
-    return [process_row(deployment, process, names) for process in processes]
+    planned = PlannedMemory.of(
+        deployment.model.shape, deployment.plan, deployment.cluster, deployment.context_tokens
+    )
+    return [process_row(planned, process, names) for process in processes]
 
 
 def device_names(deployment: Deployment) -> dict[int, str]:
@@ -157,21 +173,19 @@ def device_names(deployment: Deployment) -> dict[int, str]:
     return {pk: name for name, pk in ids.items()}
 
 
-def process_row(deployment: Deployment, process: ManagedProcess, names: dict[int, str]) -> ProcessRow:
+def process_row(planned: PlannedMemory, process: ManagedProcess, names: dict[int, str]) -> ProcessRow:
     device = str(process.device) if process.device else "removed device"
-    name = names.get(process.device_id or 0, device)
-    stages = deployment.plan["replicas"][process.replica.index]["stages"]
-    planned = sum(
-        stage.get("gpu_bytes", 0) + stage.get("ram_bytes", 0) for stage in stages if stage["device"] == name
-    )
-    buffers = process.measured.get("buffers", {}).values()
-    held = sum(found["model_bytes"] + found["kv_bytes"] + found["compute_bytes"] for found in buffers)
+    name, index = names.get(process.device_id or 0, device), process.replica.index
+    stage = stage_on(planned.plan["replicas"][index], name)
+    limit = weight_limit(planned.shape, stage) if stage else planned.shape.weight_bytes
     return ProcessRow(
         process=process,
         device=device,
         tone=tones.PROCESS[ManagedProcess.States(process.state)],
         command=" ".join(map(quoted, process.argv)),
-        memory=memory_text(planned, held),
+        memory=memory_text(
+            planned.bytes_on(index, name), held_bytes(process.measured.get("buffers", {}), limit)
+        ),
     )
 
 

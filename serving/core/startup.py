@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from inventory.core.llama_log import has_complaint
 
 LAST_LINES = 3
+LONGEST_QUOTE = 160
 SLOW_DISK_BYTES_PER_SECOND = 50e6
 MINUTE_SECONDS = 60.0
 
@@ -121,6 +122,21 @@ def explain(log: str) -> str:
     if has_complaint("\n".join(lines[-LAST_LINES:])):
         return last
     return f"{last}. It ended without a complaint in its log: {UNSAID}"
+
+
+def explain_end(log: str) -> str:
+    """Why a process that had come up ended, in a sentence or two; of its log no more than the last complaint."""
+    known = known_cause(log)
+    if known is not None:
+        return f"{known.cause}. {known.remedy}"
+    complaint = next((line.strip() for line in reversed(log.splitlines()) if has_complaint(line)), "")
+    if complaint:
+        return f"it ended, and its log complains: {shortened(complaint)}"
+    return f"it ended without a complaint in its log: {UNSAID}"
+
+
+def shortened(line: str) -> str:
+    return line if len(line) <= LONGEST_QUOTE else line[: LONGEST_QUOTE - 1] + "…"
 
 
 def load_deadline_seconds(file_bytes: int, sent_bytes: int, slowest_bytes_per_second: float) -> float:

@@ -194,7 +194,7 @@ def restart(progress: Progress, deployment: Deployment, replica: Replica) -> Non
         progress.step(preflight.KEY, "Check its devices before it is stopped")
         preflight.preflight(progress, deployment, [replica], [replica])
     fault = replica.state_reason if replica.state == Replica.States.FAILED else ""
-    empty(progress, replica)
+    empty(progress, replica, fault)
     take_down(progress, [replica], fault)
     progress.end_step("stop")
     if deployment.wanted == Deployment.Wanted.STOPPED:
@@ -226,13 +226,13 @@ def take_over(progress: Progress, deployment: Deployment, replica: Replica) -> N
             settle(deployment)
 
 
-def empty(progress: Progress, replica: Replica) -> str:
-    """Let the answers of one replica end, and begin to stop it."""
+def empty(progress: Progress, replica: Replica, fault: str = "") -> str:
+    """Let the answers of one replica end, and begin to stop it; `fault` is why it has failed."""
     progress.step("drain", f"Let running answers of {replica.label} end")
     progress.step("stop", f"Stop {replica.label}")
     progress.start_step("drain")
     how = drain.drain(progress, [replica])
-    progress.end_step("drain", how)
+    progress.end_step("drain", f"{how}. It failed: {fault}" if fault else how)
     progress.start_step("stop")
     return how
 

@@ -154,7 +154,7 @@ def judge(process: ManagedProcess, look: Look) -> None:
         states.note_seen(process, States.READY)
     else:
         rebooted = bool(process.boot_id) and process.boot_id != look.boot_id
-        reason = f"{process.device} was restarted." if rebooted else startup.explain(process.exit_reason)
+        reason = f"{process.device} was restarted." if rebooted else startup.explain_end(process.exit_reason)
         states.note_ended(process, States.EXITED, f"{reason}\n\n{process.exit_reason}".strip())
 
 
@@ -237,7 +237,11 @@ def watch(replica: Replica, hangs: str) -> None:
         states.set_replica(replica, Replica.States.FAILED, reason)
         return
     if replica.state == Replica.States.READY and hangs:
-        states.set_replica(replica, Replica.States.FAILED, f"{hangs} A worker or the link to it hangs.")
+        reason = (
+            f"{hangs.rstrip('.')}: {'it, a worker or the link to it' if len(latest) > 1 else 'it'} hangs."
+        )
+        states.note_hung(latest, reason)
+        states.set_replica(replica, Replica.States.FAILED, reason)
     if replica.state in UNFINISHED:
         states.set_replica(replica, Replica.States.FAILED, "What was being done to it was interrupted.")
     if replica.state != Replica.States.READY:

@@ -11,6 +11,7 @@ from serving.models import Deployment, ManagedProcess, Replica
 from serving.processes.lifecycle import Started
 
 ENDED = (ManagedProcess.States.EXITED, ManagedProcess.States.STOPPED)
+HUNG = "it hung"  # begins the reason of one that ran and was ended since it made no tokens
 SERVING = (Replica.States.READY, Replica.States.DRAINING)
 
 
@@ -78,6 +79,14 @@ def note_ended(process: ManagedProcess, state: ManagedProcess.States, reason: st
     process.state, process.ended_at = state, timezone.now()
     process.exit_reason = reason or process.exit_reason
     process.save(update_fields=["state", "ended_at", "exit_reason"])
+
+
+def note_hung(processes: list[ManagedProcess], reason: str) -> None:
+    """The master of these makes no tokens any more; it keeps the reason when it has been ended for that."""
+    for process in processes:
+        if process.kind == ManagedProcess.Kinds.MASTER:
+            process.exit_reason = f"{HUNG}: {reason[:1].lower()}{reason[1:]}"
+            process.save(update_fields=["exit_reason"])
 
 
 def note_removed(process: ManagedProcess) -> None:

@@ -6,6 +6,7 @@ import secrets
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
 from accounts.models import User
 from accounts.services import audit
@@ -18,6 +19,7 @@ from serving.core.beside import fits_beside
 from serving.core.firewall import WorkerPort
 from serving.models import Deployment, ManagedProcess, Replica
 from serving.runner.operate import TASK, stopped_for
+from serving.runner.states import HUNG
 
 WANTED = Deployment.Wanted.RUNNING
 ANSWERS = (Deployment.States.RUNNING, Deployment.States.DEGRADED)
@@ -250,8 +252,9 @@ def current_processes(deployment: Deployment) -> list[ManagedProcess]:
 
 
 def earlier_ends(deployment: Deployment) -> list[ManagedProcess]:
-    """Processes that ended by themselves and were replaced since, the latest first; their last lines are kept."""
+    """Processes that ended by themselves, or were ended since they hung, and were replaced; the latest first."""
     current = {process.pk for process in current_processes(deployment)}
-    rows = ManagedProcess.objects.filter(replica__deployment=deployment, state=ManagedProcess.States.EXITED)
+    faulty = Q(state=ManagedProcess.States.EXITED) | Q(exit_reason__startswith=HUNG)
+    rows = ManagedProcess.objects.filter(faulty, replica__deployment=deployment)
     ended = rows.exclude(exit_reason="").select_related("device", "replica__deployment").order_by("-ended_at")
     return [row for row in ended[:SHOWN_ENDS] if row.pk not in current]

@@ -11,9 +11,13 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
+from inventory.core.model_fit import Setting, memory_of
+from inventory.core.quantities import bytes_text
 from inventory.models import Device, LanguageModel
 from serving.models import Conversation, Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
+from serving.runner import reconcile, states
 from serving.services import traffic
+from tests.planner_app.conftest import shape
 
 MIB = 2**20
 
@@ -49,7 +53,7 @@ def planned(role: str, device: str) -> dict[str, Any]:
 @pytest.fixture
 def deployment(db: None) -> Deployment:
     model = LanguageModel.objects.create(
-        name="tiny", architecture="llama", fingerprint="f" * 64, size_bytes=1, shape={}
+        name="tiny", architecture="llama", fingerprint="f" * 64, size_bytes=1, shape=shape().to_dict()
     )
     made = Deployment.objects.create(
         model=model,
@@ -146,7 +150,8 @@ def test_a_process_shows_the_memory_it_holds_beside_what_was_planned(
     admin_client: Client, deployment: Deployment
 ) -> None:
     device = Device.objects.create(name="box-2")
-    buffers = {"CPU": {"model_bytes": 150 * MIB, "kv_bytes": 30 * MIB, "compute_bytes": 10 * MIB}}
+    planned = memory_of(shape(), Setting(1024, slots=2, full_cache=True)).total_bytes
+    buffers = {"CPU": {"model_bytes": 0, "kv_bytes": round(0.95 * planned), "compute_bytes": 0}}
     ManagedProcess.objects.create(
         replica=deployment.replicas.get(role="decode"),
         device=device,
@@ -155,7 +160,7 @@ def test_a_process_shows_the_memory_it_holds_beside_what_was_planned(
         measured={"buffers": buffers},
     )
     text = admin_client.get(f"/deployments/{deployment.pk}/").content.decode()
-    assert "199 MB held, 210 MB planned (5 % less)" in text
+    assert f"{bytes_text(0.95 * planned)} held, {bytes_text(planned)} planned (5 % less)" in text
 
 
 def test_requests_that_say_nothing_about_the_speed_are_not_called_missing(
@@ -328,6 +333,23 @@ def test_deployment_that_failed_is_not_offered_to_programs(
     deployment.wanted, deployment.state = Deployment.Wanted.STOPPED, Deployment.States.FAILED
     deployment.save()
     assert "Ask it from a program" not in admin_client.get(f"/deployments/{deployment.pk}/").text
+
+
+def test_a_replica_that_hung_keeps_the_reason_after_its_restart(
+    admin_client: Client, deployment: Deployment
+) -> None:
+    replica = deployment.replicas.get(role="decode")
+    box = Device.objects.create(name="box-2", connection="local", state="online")
+    common = {"replica": replica, "device": box, "kind": "master"}
+    hung = ManagedProcess.objects.create(**common, marker="a", state="ready")
+    reconcile.watch(replica, "It made no token within 20 s.")
+    hung.refresh_from_db()
+    states.note_removed(hung)
+    ManagedProcess.objects.create(**common, marker="b", state="ready")
+    Replica.objects.filter(pk=replica.pk).update(restarts=1, state="ready", state_reason="")
+    text = admin_client.get(f"/deployments/{deployment.pk}/live/").text
+    assert "because llama-server on box-2 hung: it made no token within 20 s: it hangs" in text
+    assert f"/processes/{hung.pk}/log/" in text
 
 
 def test_a_process_that_ended_by_itself_stays_readable_after_the_restart(

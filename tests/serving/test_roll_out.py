@@ -142,6 +142,9 @@ def test_frozen_worker_is_found_and_its_replica_restarted(
     replica.refresh_from_db()
     assert replica.state == Replica.States.READY
     assert not is_alive(worker)
+    drained = JobStep.objects.filter(job__params__action="restart").get(key="drain")
+    assert "It failed: It made no token" in drained.detail
+    assert ManagedProcess.objects.filter(kind="master", exit_reason__startswith=states.HUNG).exists()
 
 
 def test_new_plan_that_does_not_fit_beside_replaces_the_old_one_first(laboratory: Laboratory) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from serving.core.backoff import is_due
 from serving.core.beside import fits_beside
-from serving.core.startup import explain, lacks_cause, load_deadline_seconds
+from serving.core.startup import explain, explain_end, lacks_cause, load_deadline_seconds
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,13 @@ def test_unknown_failure_shows_the_last_words() -> None:
     assert "b / c / d. It ended without a complaint in its log: ended by someone" in explain("a\nb\nc\nd\n")
     assert explain("a\nb\nerror: no\n").endswith("a / b / error: no")
     assert "without a word" in explain("")
+
+
+def test_end_of_one_that_ran_is_a_sentence_with_no_more_than_the_last_complaint() -> None:
+    assert explain_end("a\nb\nerror: no\nc\n") == "it ended, and its log complains: error: no"
+    assert "a\n" not in explain_end("a\nb\n") and "ended by someone" in explain_end("a\nb\n")
+    assert "memory for its blocks" in explain_end("a\nE cudaMalloc failed: out of memory\n")
+    assert len(explain_end("error " + "x" * 500)) < 250
 
 
 def test_log_that_was_lost_lacks_a_cause() -> None:

@@ -25,7 +25,7 @@ FEWEST_REQUESTS = 20  # a percentile of fewer is one unlucky request
 
 Kinds = Alert.Kinds
 RESTARTED = (
-    "It answers again; its page says why it ended. The alert is over once it has run for "
+    "It answers again; its page says what had failed. The alert is over once it has run for "
     f"{seconds_text(STEADY_AFTER.total_seconds())} without another end."
 )
 
