@@ -14,6 +14,7 @@ urlpatterns = [
     path("devices/<int:device_id>/settings/", devices.settings, name="device_settings"),
     path("devices/<int:device_id>/memory/", devices.memory, name="device_memory"),
     path("devices/<int:device_id>/maintenance/", devices.maintenance, name="device_maintenance"),
+    path("devices/<int:device_id>/way/", devices.way, name="device_way"),
     path("devices/<int:device_id>/host-key/", devices.host_key, name="device_host_key"),
     path("devices/<int:device_id>/remove/", devices.remove, name="device_remove"),
     path("links/", links.index, name="links"),

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from inventory.core.availability import DAYS
 from inventory.core.quantities import bytes_text
-from inventory.forms.place import NAME, PlaceForm
-from inventory.models import Device
+from inventory.forms.place import NAME, USER, PlaceForm, host_of
+from inventory.models import Device, SshIdentity
 
 GB = 10**9
 MAIN_POOL_LABELS = {"cpu": "RAM (GB)", "unified": "Unified memory (GB)", "gpu": "Memory of the GPU (GB)"}
@@ -157,3 +157,37 @@ class HostKeyForm(forms.Form):
     reason = forms.CharField(
         max_length=300, label="Why did the key change?", help_text="Kept in the audit log."
     )
+
+
+class WayForm(forms.Form):
+    """Where and as whom a device is reached over SSH."""
+
+    host = forms.CharField(
+        max_length=255,
+        help_text="After a move to another address. It has to show the same host key.",
+        widget=forms.TextInput(attrs={"autocapitalize": "off", "spellcheck": "false"}),
+    )
+    port = forms.IntegerField(min_value=1, max_value=65535)
+    username = forms.CharField(
+        max_length=64,
+        validators=[USER],
+        label="User",
+        help_text="Our key has to be in the authorized_keys of this user.",
+        widget=forms.TextInput(attrs={"autocapitalize": "off", "spellcheck": "false"}),
+    )
+    identity = forms.ModelChoiceField(
+        SshIdentity.objects.order_by("name"), label="SSH identity", empty_label=None
+    )
+    reached_through = forms.ModelChoiceField(
+        Device.objects.none(), required=False, empty_label="Directly", label="Reached through"
+    )
+
+    def __init__(self, data: Any = None, *, device: Device) -> None:
+        super().__init__(data, initial={name: getattr(device, name) for name in self.base_fields})
+        others = Device.objects.filter(connection=Device.Connections.SSH).exclude(pk=device.pk)
+        field = self.fields["reached_through"]
+        assert isinstance(field, forms.ModelChoiceField)
+        field.queryset = others.exclude(reached_through=device).order_by("name")
+
+    def clean_host(self) -> str:
+        return host_of(self.cleaned_data["host"])

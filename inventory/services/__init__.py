@@ -17,6 +17,7 @@ from inventory.services.devices import (
     use_probed_memory,
 )
 from inventory.services.language_models import left_out_text
+from inventory.services.moving import move_device
 from inventory.services.profiles import CannotReuse, reuse_offers, reuse_profile
 from inventory.services.registration import (
     NewDevice,
@@ -53,6 +54,7 @@ __all__ = [
     "left_out_text",
     "look_up",
     "look_up_all",
+    "move_device",
     "override_memory",
     "place_text",
     "print_command",

@@ -140,7 +140,7 @@ def register_device(
         model_roots=list(new.model_roots),
         reached_through=new.reached_through,
     )
-    async_to_sync(_prove)(device, password)
+    async_to_sync(prove)(device, password)
     try:
         with transaction.atomic():
             device.save()
@@ -165,7 +165,7 @@ def ipv4_of(host: str) -> str | None:
     return str(found[0][4][0])
 
 
-async def _prove(device: Device, password: str) -> None:
+async def prove(device: Device, password: str) -> None:
     """Show that our key opens the device, after putting it there when we have a password."""
     assert device.identity is not None, "a device over SSH has an identity"
     if password:

@@ -13,7 +13,7 @@ from accounts.services import admin_required, operator_required
 from inventory import charts, services
 from inventory.core.hardware import clock_text
 from inventory.core.quantities import bytes_text
-from inventory.forms.device import HostKeyForm, MemoryForm, SettingsForm
+from inventory.forms.device import HostKeyForm, MemoryForm, SettingsForm, WayForm
 from inventory.models import RUNNING_STATES, Device, Link, ModelFile, Profile
 from inventory.probe import lacking
 from inventory.remote import RemoteError
@@ -68,6 +68,23 @@ def settings(request: HttpRequest, device_id: int) -> HttpResponse:
     if not form.is_valid():
         return _page(request, device, REJECTED, settings_form=form)
     changed = services.settle(device, form.values(), person(request))
+    messages.success(request, _saved_text(changed))
+    return redirect("inventory:device", device.pk)
+
+
+@require_POST
+@admin_required
+def way(request: HttpRequest, device_id: int) -> HttpResponse:
+    """Another host, port, user or identity, taken after the device has answered there with its own key."""
+    device = get_object_or_404(Device, pk=device_id, connection=Device.Connections.SSH)
+    form = WayForm(request.POST, device=device)
+    if not form.is_valid():
+        return _page(request, device, REJECTED, way_form=form)
+    try:
+        changed = services.move_device(device, form.cleaned_data, person(request))
+    except (CannotRegister, RemoteError) as error:
+        form.add_error("host", str(error))
+        return _page(request, device, REJECTED, way_form=form)
     messages.success(request, _saved_text(changed))
     return redirect("inventory:device", device.pk)
 
@@ -193,6 +210,7 @@ def _page(request: HttpRequest, device: Device, status: int = 200, **forms: Any)
         "effects": services.removal_effects(device),
         "removal_refusal": services.removal_refusal(device),
         "settings_form": SettingsForm(device=device),
+        "way_form": WayForm(device=device),
         "memory_form": MemoryForm(device=device),
         "lacking_flags": lacking(device.llama) if device.llama else [],
         "clock_text": clock_text(device.hardware.get("clock_skew_seconds", 0.0)),
