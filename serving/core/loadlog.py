@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from serving.core.commands import ExpectedBuffer
 
 BUFFER_LINE = re.compile(
-    r": +(?P<device>\S+) +(?P<what>model|KV|compute) buffer size = +(?P<mebibytes>[\d.]+) MiB"
+    r": +(?P<device>\S+) +(?P<what>model|KV|compute|output) buffer size = +(?P<mebibytes>[\d.]+) MiB"
 )
 HOST_BUFFER = re.compile(r"^(CPU_\w+|AMX|\w+_Host)$")  # repacked, tiled or pinned: all of them are RAM
 MEBIBYTE = 2**20
@@ -17,7 +17,7 @@ MEBIBYTE = 2**20
 
 @dataclass(frozen=True)
 class Buffers:
-    """Bytes that one llama.cpp device holds after the load."""
+    """Bytes that one llama.cpp device holds after the load; the logits are counted to what it computes with."""
 
     model_bytes: int = 0
     kv_bytes: int = 0
@@ -29,9 +29,12 @@ def buffers(log: str) -> dict[str, Buffers]:
     found: dict[str, dict[str, int]] = {}
     for match in BUFFER_LINE.finditer(log):
         device = HOST_BUFFER.sub("CPU", match["device"]).removesuffix("_Mapped")
-        sizes = found.setdefault(device, {"model": 0, "KV": 0, "compute": 0})
+        sizes = found.setdefault(device, {"model": 0, "KV": 0, "compute": 0, "output": 0})
         sizes[match["what"]] += round(float(match["mebibytes"]) * MEBIBYTE)
-    return {device: Buffers(sizes["model"], sizes["KV"], sizes["compute"]) for device, sizes in found.items()}
+    return {
+        device: Buffers(sizes["model"], sizes["KV"], sizes["compute"] + sizes["output"])
+        for device, sizes in found.items()
+    }
 
 
 def missing_devices(log: str, expected: Sequence[ExpectedBuffer]) -> list[str]:

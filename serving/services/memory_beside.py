@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from inventory.core.model_shape import ModelShape
 from inventory.models import Profile
+from serving.core.stage_memory import PlannedMemory, held_bytes, stage_on, weight_limit
 from serving.models import Deployment, ManagedProcess
 
 WORTH_TELLING_SHARE = 0.01
@@ -16,7 +15,7 @@ WORTH_TELLING_SHARE = 0.01
 
 @dataclass(frozen=True)
 class TakenMemory:
-    """One device: bytes by the plan with its compute buffer, bytes by the load log, and what its profile keeps free."""
+    """One device: bytes predicted for its stages, bytes by the load log, and what its profile keeps free."""
 
     device: str
     predicted_bytes: int
@@ -47,36 +46,30 @@ class TakenMemory:
 
 def taken_memory(deployment: Deployment, profiles: Mapping[str, Profile]) -> list[TakenMemory]:
     """Every device whose processes said at their load what they hold."""
-    shape = ModelShape.from_dict(deployment.model.shape)
+    planned = PlannedMemory.of(
+        deployment.model.shape, deployment.plan, deployment.cluster, deployment.context_tokens
+    )
     names = {profile.device_id: name for name, profile in profiles.items()}
     predicted, measured = Counter[str](), Counter[str]()
-    for process in ManagedProcess.objects.filter(replica__deployment=deployment).select_related("replica"):
-        name = names.get(process.device_id or 0)
-        buffers = process.measured.get("buffers")
-        if name is None or not buffers:
+    for process in latest_measured(deployment):
+        name, index = names.get(process.device_id or 0), process.replica.index
+        stage = stage_on(deployment.plan["replicas"][index], name) if name else None
+        if name is None or stage is None:
             continue
-        stages = deployment.plan["replicas"][process.replica.index]["stages"]
-        stage = next((one for one in stages if one["device"] == name), None)
-        if stage is None:
-            continue
-        predicted[name] += round(stage["gpu_bytes"] + stage["ram_bytes"] + shape.compute_bytes())
-        measured[name] += held_bytes(buffers, weight_limit(shape, stage))
+        predicted[name] += planned.bytes_on(index, name)
+        measured[name] += held_bytes(process.measured["buffers"], weight_limit(planned.shape, stage))
     return [
         TakenMemory(name, predicted[name], measured[name], profiles[name].memory_overhead_bytes)
         for name in measured
     ]
 
 
-def weight_limit(shape: ModelShape, stage: Mapping[str, Any]) -> int:
-    """The most that the weights of a stage can be."""
-    blocks = stage["gpu_blocks"] + stage["cpu_blocks"]
-    heaviest = sorted((block.size_bytes for block in shape.blocks), reverse=True)[:blocks]
-    ends = shape.weight_bytes - sum(block.size_bytes for block in shape.blocks)
-    return sum(heaviest) + (ends if stage["master"] else 0)
-
-
-def held_bytes(buffers: Mapping[str, Mapping[str, int]], most_weights: int) -> int:
-    """Bytes by the load log, which counts all of a mapped file, also what other devices hold and nobody reads here."""
-    weights = sum(found["model_bytes"] for found in buffers.values())
-    rest = sum(found["kv_bytes"] + found["compute_bytes"] for found in buffers.values())
-    return min(weights, most_weights) + rest
+def latest_measured(deployment: Deployment) -> list[ManagedProcess]:
+    """The present start, or the last, of each process that said at its load what it holds: earlier ones ended."""
+    rows = ManagedProcess.objects.filter(replica__deployment=deployment).select_related("replica")
+    latest = {
+        (process.replica_id, process.device_id, process.kind): process
+        for process in rows.order_by("pk")
+        if process.measured.get("buffers")
+    }
+    return list(latest.values())

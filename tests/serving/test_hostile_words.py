@@ -65,10 +65,18 @@ def hostile_device() -> Device:
 
 def hostile_deployment(model: LanguageModel, device: Device) -> Deployment:
     """With a replica, a process and a request of its own."""
+    stage = {
+        "device": HOSTILE,
+        "master": True,
+        "gpu_blocks": 1,
+        "cpu_blocks": 0,
+        "gpu_bytes": 1,
+        "ram_bytes": 0,
+    }
     deployment = Deployment.objects.create(
         model=model,
         name=HOSTILE,
-        plan={"mode": "mixed", "replicas": [{"stages": [{"device": HOSTILE}]}]},
+        plan={"mode": "mixed", "replicas": [{"slots": 1, "stages": [stage]}]},
         cluster={"devices": [], "model": {"name": HOSTILE}},
         context_tokens=64,
         state=Deployment.States.DEGRADED,

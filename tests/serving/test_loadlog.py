@@ -21,7 +21,7 @@ WORKER = ExpectedBuffer("b", "RPC0[127.0.0.12:18012]", range(12, 30))
 
 def test_buffers_of_a_device_are_added_up() -> None:
     found = buffers(LOG)
-    assert found["CPU"] == Buffers(100 * 2**20, 18 * 2**20, 0)
+    assert found["CPU"] == Buffers(100 * 2**20, 18 * 2**20, round(0.19 * 2**20)), "the logits"
     assert found["RPC0[127.0.0.12:18012]"] == Buffers(38 * 2**20, 30 * 2**20, 13 * 2**20)
 
 

@@ -9,7 +9,6 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from inventory.core.model_shape import ModelShape
 from inventory.models import Device, LanguageModel, Profile
 from planner.core.plan import Plan
 from planner.core.problem import Problem
@@ -17,9 +16,9 @@ from planner.core.search import SearchSettings, find_plan
 from planner.core.servers import servers
 from planner.from_inventory import cluster_of
 from serving.core.calibration import Observation, adjustment, together
+from serving.core.stage_memory import PlannedMemory, held_bytes
 from serving.models import Deployment, ManagedProcess, Replica, RequestSample
 from serving.services import recalibration
-from serving.services.memory_beside import held_bytes
 from serving.services.recalibration import CannotRecalibrate
 from tests.planner_app.conftest import cluster_of as paper_cluster
 from tests.planner_app.conftest import profiled_device, shape
@@ -119,22 +118,35 @@ def test_without_requests_the_page_says_what_is_missing(deployment: Deployment, 
     assert "3 requests answered" in page and "Make new profiles" not in page
 
 
-def hold(deployment: Deployment, beyond_bytes: int) -> Profile:
+def hold(deployment: Deployment, beyond_bytes: int, marker: str = "e2llm-1") -> Profile:
     """A worker of the first replica holds that much beyond what its plan counted; the profile of its device."""
     replica = deployment.replicas.get(index=0)
-    stage = deployment.plan["replicas"][0]["stages"][-1]
-    profile = Profile.objects.current().get(device__name=stage["device"])
-    compute = ModelShape.from_dict(deployment.model.shape).compute_bytes()
-    planned = round(stage["gpu_bytes"] + stage["ram_bytes"])
-    buffers = {"model_bytes": 0, "kv_bytes": planned, "compute_bytes": compute + beyond_bytes}
+    name = deployment.plan["replicas"][0]["stages"][-1]["device"]
+    profile = Profile.objects.current().get(device__name=name)
+    planned = planned_memory(deployment).bytes_on(0, name)
+    buffers = {"model_bytes": 0, "kv_bytes": planned, "compute_bytes": beyond_bytes}
     ManagedProcess.objects.create(
         replica=replica,
         device=profile.device,
         kind=ManagedProcess.Kinds.WORKER,
-        marker="e2llm-1",
+        marker=marker,
         measured={"buffers": {"RPC0": buffers}},
     )
     return profile
+
+
+def planned_memory(deployment: Deployment) -> PlannedMemory:
+    shape, context = deployment.model.shape, deployment.context_tokens
+    return PlannedMemory.of(shape, deployment.plan, deployment.cluster, context)
+
+
+def test_a_process_that_ended_does_not_count_beside_its_next_start(deployment: Deployment) -> None:
+    hold(deployment, GB)
+    ManagedProcess.objects.update(state=ManagedProcess.States.EXITED)
+    made = hold(deployment, 2 * GB, "e2llm-2")
+    (taken,) = recalibration.compare_memory(deployment)
+    assert taken.predicted_bytes == planned_memory(deployment).bytes_on(0, made.device.name)
+    assert taken.overhead_bytes == 2 * GB
 
 
 def test_memory_beyond_the_prediction_is_kept_free_by_the_next_plan(
