@@ -14,7 +14,7 @@ from inventory.core.gpus import is_unified
 from inventory.core.hardware import main_gpu
 from inventory.core.model_shape import ModelShape
 from inventory.core.profile import DEEP, Timing, at_depth, measured_text, off_by
-from inventory.core.quantities import percent_text
+from inventory.core.quantities import counted, percent_text
 
 NOISY_RESIDUAL = 0.5
 SEEN_RECENTLY = timedelta(seconds=90)
@@ -329,6 +329,17 @@ class Profile(models.Model):
         if self.residual <= NOISY_RESIDUAL or self.is_recalibrated:
             return ""
         return f"noisy: {percent_text(self.off_the_fit)} off the fit; measure again when the machine is quiet"
+
+    @property
+    def doubt_text(self) -> str:
+        """Why a plan should not rely on its seconds: far off the fit, or timed while the device did other things."""
+        apart = 0 if self.is_recalibrated else len(self.made_under.get("noisy", ()))
+        if self.noise_text or not apart:
+            return self.noise_text
+        return (
+            f"noisy: rounds of {counted(apart, 'cell')} lie far apart, {percent_text(self.off_the_fit)} off the fit; "
+            "measure again when the machine is quiet"
+        )
 
     @property
     def memory_overhead_bytes(self) -> int:

@@ -17,6 +17,7 @@ from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 
 FORMAT = "e2llm-cluster/1"
 WORDS = frozenset({"name", "hardware", "kind", "main_pool"})  # what a device is called, beside its numbers
+NOISY_PROFILE = "is noisy: "  # with these words a cluster file's note says of a profile that it is
 OUTDATED_LINKS = "Outdated links"  # so begins what a cluster file's note says of such links
 ASSUMED_LINK = {"bytes_per_second": 115e6, "latency_seconds": 0.00035}
 HEAVY_RUN = 4  # a stage usually holds a quarter of the blocks or more
@@ -361,11 +362,15 @@ def machine_note(members: Sequence[Device]) -> str:
 
 
 def profile_notes(profiles: dict[int, Profile], devices: Sequence[Device]) -> list[str]:
-    stale = [(device, profiles[device.pk]) for device in devices if profiles[device.pk].stale_reason]
-    noisy = [(device, profiles[device.pk]) for device in devices if profiles[device.pk].noise_text]
+    """What a plan says of the stale and the noisy profiles that it counts with."""
+    known = [(device, profiles[device.pk]) for device in devices if device.pk in profiles]
     return [
-        *(f"The profile of {device} is stale: {profile.stale_reason}." for device, profile in stale),
-        *(f"The profile of {device} is {profile.noise_text}." for device, profile in noisy),
+        *(
+            f"The profile of {device} is stale: {made.stale_reason}."
+            for device, made in known
+            if made.stale_reason
+        ),
+        *(f"The profile of {device} is {made.doubt_text}." for device, made in known if made.doubt_text),
     ]
 
 

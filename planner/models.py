@@ -55,6 +55,17 @@ class PlanRun(models.Model):
         return self.origin == Origin.IMPORTED
 
     @property
+    def undeployable_reason(self) -> str:
+        """Why its plan cannot be deployed, or nothing."""
+        if self.device_ids and self.model_id:
+            return ""
+        if self.device_ids:
+            return "Its model is not registered here any more"
+        if self.model_id:
+            return "It counts with a device that does not exist"
+        return "It was made from a cluster file and its numbers are those of the file, not of the devices here"
+
+    @property
     def method_label(self) -> str:
         return "Imported" if self.is_imported else self.get_method_display()
 

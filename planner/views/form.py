@@ -11,10 +11,9 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.services import operator_required
 from inventory.models import Device, LanguageModel
-from planner import charts, services
+from planner import charts, from_inventory, services
 from planner.core.errors import BadDocument
 from planner.forms import PRESETS, ChangeForm, PlanForm, WorkloadForm
-from planner.from_inventory import CannotPlan, outdated_pairs
 from planner.models import PlanRun
 from planner.views.files import download
 from planner.views.runs import REJECTED, person, started
@@ -39,7 +38,7 @@ def new(request: HttpRequest) -> HttpResponse:
         if "download" in request.POST:
             return download(services.cluster_of(*asked), "lab.cluster.json")
         run = services.plan_inventory(*asked, data["method"], person(request))
-    except CannotPlan as error:
+    except from_inventory.CannotPlan as error:
         return new_page(request, form, form, status=REJECTED, missing=error.missing)
     except BadDocument as error:
         form.add_error(None, str(error))
@@ -109,9 +108,16 @@ def fit_of(form: PlanForm) -> dict[str, Any]:
             "fit": None,
             "wanting": [form.fields[name].label for name in FIT_FIELDS if not data.get(name)],
         }
-    fit = services.feasibility(model, list(devices), context_tokens)
-    too_long = 0 < fit.context_limit < context_tokens
-    return {"fit": fit, "gaps": fit.gaps, "too_long": too_long, "outdated": outdated_pairs(list(devices))}
+    chosen = list(devices)
+    fit = services.feasibility(model, chosen, context_tokens)
+    return {
+        "fit": fit,
+        "gaps": fit.gaps,
+        "too_long": 0 < fit.context_limit < context_tokens,
+        "outdated": from_inventory.outdated_pairs(chosen),
+        "doubtful": from_inventory.profile_notes(from_inventory.current_profiles(model, chosen), chosen),
+        "machines": from_inventory.machine_notes(chosen),
+    }
 
 
 @require_GET

@@ -91,7 +91,10 @@ def what_if_form(run: PlanRun, data: QueryDict | None = None) -> WhatIfForm:
 
 
 def best_so_far(run: PlanRun) -> dict[str, Any]:
-    return {"rows": charts.stage_rows(run.plan, run.cluster) if run.plan else [], "plan": run.plan}
+    if run.plan is None:
+        return {"rows": [], "plan": None}
+    rows = charts.stage_rows(run.plan, run.cluster)
+    return {"rows": rows, "plan": run.plan, "is_relaxed": charts.is_relaxed(run.plan)}
 
 
 def finished(run: PlanRun) -> dict[str, Any]:

@@ -75,9 +75,9 @@ def last_start(deployment: Deployment) -> float | None:
 def noise(model: LanguageModel | None, device_ids: Mapping[str, int]) -> list[str]:
     profiles = Profile.objects.filter(model=model, device__in=device_ids.values(), superseded=False)
     return [
-        f"Careful: the profile of {profile.device} is {profile.noise_text}; the plan's numbers may be far off."
+        f"Careful: the profile of {profile.device} is {profile.doubt_text}; the plan's numbers may be far off."
         for profile in profiles.select_related("device")
-        if profile.noise_text
+        if profile.doubt_text
     ]
 
 

@@ -203,7 +203,7 @@ def test_one_more_of_a_kind_has_the_links_of_its_original_and_cannot_be_deployed
     assert made.device_ids == {}
     runner.execute(made.job_id)
     text = page.get(reverse("planner:run", args=[made.pk])).content.decode()
-    assert "so it can be studied, not deployed" in text
+    assert "counts with a device that does not exist, so it can be studied, not deployed" in text
     assert "Deploy this plan?" not in text
 
 

@@ -10,7 +10,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
-from inventory.models import Device, LanguageModel, Link, ModelFile
+from inventory.core.quantities import percent_text
+from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 from jobs.models import Job
 from planner.models import PlanRun
 from planner.views.runs import change_path
@@ -77,3 +78,50 @@ def test_outdated_links_are_named_before_and_after_planning(
     Link.objects.all().delete()
     text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
     assert "It was planned with outdated links." in text
+
+
+def test_every_noisy_profile_is_named_on_the_form_and_on_the_page_of_the_plan(
+    page: Client, model: LanguageModel, devices: list[Device], small_cluster: dict[str, Any], operator: User
+) -> None:
+    far, apart, quiet = Profile.objects.order_by("device__name")
+    Profile.objects.filter(pk=far.pk).update(residual=2.22)
+    Profile.objects.filter(pk=apart.pk).update(made_under={"noisy": ["decode of 1: 2 times apart"]})
+    page.post(reverse("planner:new"), form_data(model, devices))
+    note = PlanRun.objects.get().cluster["note"]
+    run = finished_run({**small_cluster, "note": note}, operator)
+    for path, asked in (
+        (reverse("planner:hint"), form_data(model, devices)),
+        (reverse("planner:run", args=[run.pk]), {}),
+    ):
+        text = page.get(path, asked).content.decode()
+        assert f"The profile of {far.device} is noisy: {percent_text(2.22)} off the fit" in text
+        assert (
+            f"The profile of {apart.device} is noisy: rounds of 1 cell lie far apart, {percent_text(0.02)} off the fit"
+            in text
+        )
+        assert f"The profile of {quiet.device} is noisy" not in text
+        assert f'href="{reverse("inventory:profiles")}"' in text
+
+
+def test_devices_that_are_one_machine_are_said_so_beside_what_they_hold(
+    page: Client, model: LanguageModel, devices: list[Device]
+) -> None:
+    shared = {"boot_id": "same", "gpus": []}
+    Device.objects.update(gpu_usable_bytes=21 * 10**9, ram_usable_bytes=0, hardware=shared)
+    text = page.get(reverse("planner:hint"), form_data(model, devices)).content.decode()
+    sum_of_them = text.partition("These 3 devices hold")[2]
+    assert sum_of_them.partition("</td>")[0].endswith("21 GB</data>")
+    assert "are one machine: its memory is counted once and split" in sum_of_them.partition("<caption")[0]
+
+
+def test_a_plan_from_a_file_says_why_it_is_not_deployed_and_what_is(
+    page: Client, small_cluster: dict[str, Any], operator: User, devices: list[Device], model: LanguageModel
+) -> None:
+    run = finished_run(small_cluster, operator)
+    text = page.get(reverse("planner:run", args=[run.pk])).content.decode()
+    assert "made from a cluster file and its numbers are those of the file, not of the devices here" in text
+    assert "make a plan from the devices" in text
+    assert "Deploy this plan?" not in text
+    known = {device.name: device.pk for device in devices}
+    assert PlanRun(device_ids=known, model=model).undeployable_reason == ""
+    assert "model is not registered" in PlanRun(device_ids=known).undeployable_reason

@@ -35,6 +35,10 @@ def test_question_warns_of_profiles_from_a_busy_machine(deployment: Deployment) 
     )
     said = consequences.consequences(deployment.plan, deployment.model, {"box-1": box.pk})
     assert "Careful: the profile of box-1 is noisy" in said
+    tables = {"decode": {"micro_batch": [1], "gpu_block_seconds": [1.0], "head_seconds": [0.0]}}
+    box.profiles.update(residual=0.0, tables=tables, made_under={"noisy": ["decode of 1: 2 times apart"]})
+    said = consequences.consequences(deployment.plan, deployment.model, {"box-1": box.pk})
+    assert "Careful: the profile of box-1 is noisy: rounds of 1 cell lie far apart" in said
 
 
 def test_roll_back_is_offered_to_another_plan_that_ran(deployment: Deployment) -> None:
