@@ -18,7 +18,16 @@ MOST_AT_ONCE = 50
 OVER_SSH = ("host", "port", "username", "identity", "reached_through", "password")
 
 
-class AddDeviceForm(PlaceForm):
+class PasswordOnce(forms.Form):
+    """A form that is shown again shows no password: it says that it has to be typed again."""
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        super().add_error(field, error)
+        if self.data.get("password") and "password" not in self.errors:
+            super().add_error("password", "Type it again: passwords are not kept.")
+
+
+class AddDeviceForm(PasswordOnce, PlaceForm):
     connection = forms.ChoiceField(
         choices=Device.Connections,
         initial=Device.Connections.SSH,
@@ -99,7 +108,7 @@ class AddDeviceForm(PlaceForm):
         )
 
 
-class SeveralForm(forms.Form):
+class SeveralForm(PasswordOnce):
     """Many devices, one a line: `name user@host:port`, the name and the port may be left out."""
 
     lines = forms.CharField(

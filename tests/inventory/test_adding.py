@@ -21,7 +21,9 @@ from inventory.services.registration import CannotRegister
 from jobs.models import Job
 
 
-@pytest.mark.parametrize("left_in_hidden_fields", [{}, {"host": "", "port": "22"}, {"host": "a b", "port": "x"}])
+@pytest.mark.parametrize(
+    "left_in_hidden_fields", [{}, {"host": "", "port": "22"}, {"host": "a b", "port": "x"}]
+)
 def test_this_machine_needs_a_name_only(
     admin_client: Client, db: None, left_in_hidden_fields: dict[str, str]
 ) -> None:
@@ -283,3 +285,15 @@ def test_a_changed_host_key_shows_both_fingerprints_and_needs_a_reason(
 
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ3oQYQ0aA2Bb6cJ8vYV8tqE7m3b8Z4oJ4n7fWm0Q2bT"
+
+
+def test_a_password_that_was_not_used_is_asked_for_again(admin_client: Client, db: None) -> None:
+    lines = {"lines": "box ada@10.0.0.1\n???", "password": "one for all"}
+    several = admin_client.post("/devices/add/several/", lines).content.decode()
+    one = admin_client.post(
+        "/devices/add/", {"name": "x", "host": "a b", "password": "secret"}
+    ).content.decode()
+    for text in (several, one):
+        assert "Type it again: passwords are not kept." in text
+    without = admin_client.post("/devices/add/several/", lines | {"password": ""}).content.decode()
+    assert "Type it again" not in without
