@@ -16,3 +16,8 @@ def against_plan(measured: float, planned: float) -> str:
     if abs(ratio - 1) < NEAR:
         return "as predicted"
     return f"{percent_text(abs(ratio - 1))} {'above' if ratio > 1 else 'below'}"
+
+
+def with_all(slots: int) -> str:
+    """For what a plan says of one answer of several: behind the number, the load that it holds at."""
+    return f" with all {slots} slots busy" if slots > 1 else ""

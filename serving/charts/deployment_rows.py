@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import median
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from inventory.core.quantities import bytes_text, counted, percent_text, rate_text
 from planner.charts import stage_rows
 from serving.charts import tones
-from serving.charts.against_plan import against_plan
+from serving.charts.against_plan import against_plan, with_all
 from serving.core import backoff
 from serving.core.stage_memory import PlannedMemory, held_bytes, stage_on, weight_limit
 from serving.models import Deployment, ManagedProcess, Replica, RequestSample, TrafficSample
@@ -31,13 +31,22 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """Tokens per second of one answer: what was measured, and what was planned for as many busy slots."""
+
+    busy: int
+    measured: float
+    planned: float
+
+
+@dataclass(frozen=True)
 class ReplicaRow:
     replica: Replica
     tone: str
     busy: int | None
     waiting: int | None
     percent: int
-    figures: list[Figure]
+    figures: list[Figure] = field(default_factory=list)
     last_fault: str = ""
 
     @property
@@ -96,12 +105,17 @@ def replica_rows(
     latest: TrafficSample | None,
     requests: Sequence[RequestSample],
     ended: Sequence[ManagedProcess],
+    paces: Mapping[int, Pace],
 ) -> list[ReplicaRow]:
-    """`ended`: processes that ended by themselves, the latest first."""
+    """`ended`: processes that ended by themselves, the latest first; `paces` by the replica's id."""
     loads = {load["replica"]: load for load in latest.replicas} if latest else {}
     faults = {process.replica_id: fault_of(process) for process in reversed(ended)}
     return [
-        replace(replica_row(replica, loads.get(replica.pk), requests), last_fault=faults.get(replica.pk, ""))
+        replace(
+            replica_row(replica, loads.get(replica.pk)),
+            last_fault=faults.get(replica.pk, ""),
+            figures=figures(replica, requests, paces.get(replica.pk)),
+        )
         for replica in replicas
     ]
 
@@ -117,9 +131,7 @@ def cause_of(process: ManagedProcess) -> str:
     return process.exit_reason.partition("\n\n")[0]
 
 
-def replica_row(
-    replica: Replica, load: dict[str, Any] | None, requests: Sequence[RequestSample]
-) -> ReplicaRow:
+def replica_row(replica: Replica, load: dict[str, Any] | None) -> ReplicaRow:
     busy = 0 if replica.state not in SERVING else load["running"] if load else None
     return ReplicaRow(
         replica=replica,
@@ -127,18 +139,16 @@ def replica_row(
         busy=busy,
         waiting=load["waiting"] if load else None,
         percent=round(100 * (busy or 0) / replica.slots) if replica.slots else 0,
-        figures=figures(replica, requests),
     )
 
 
-def figures(replica: Replica, requests: Sequence[RequestSample]) -> list[Figure]:
+def figures(replica: Replica, requests: Sequence[RequestSample], pace: Pace | None) -> list[Figure]:
     """The plan's promises for this replica beside the medians of what it did."""
     plan = replica.deployment.plan["replicas"][replica.index]
     found = []
     if replica.role != Replica.Roles.PREFILL and plan.get("tpot_seconds"):
         answered = [request for request in requests if request.decode_replica_id == replica.pk]
-        rates = [request.tokens_per_second() for request in answered]
-        found.append(compared("Tokens per s of one answer", 1 / plan["tpot_seconds"], rates, "answers"))
+        found.append(of_answers(replica.slots, 1 / plan["tpot_seconds"], bool(answered), pace))
     if replica.role != Replica.Roles.DECODE and plan.get("prefill_tokens_per_second"):
         own = [request for request in requests if request.prefilled_by_id == replica.pk]
         rates = [request.prefill_rate() for request in own]
@@ -146,12 +156,28 @@ def figures(replica: Replica, requests: Sequence[RequestSample]) -> list[Figure]
     return found
 
 
+def of_answers(slots: int, planned: float, has_answers: bool, pace: Pace | None) -> Figure:
+    """`planned` holds while every slot is busy; an answer that was made alone is held against another number."""
+    label = "Tokens per s of one answer"
+    if pace is None:
+        text = f"{rate_text(planned)}{with_all(slots)}"
+        return Figure(label, text, ABSENT, nothing_known("answers", has_requests=has_answers))
+    text = rate_text(pace.planned)
+    if slots > 1:
+        text = f"{text} with {pace.busy} of {slots} slots busy"
+        text += f" ({rate_text(planned)} with all)" if pace.busy < slots else ""
+    return Figure(label, text, rate_text(pace.measured), against_plan(pace.measured, pace.planned))
+
+
+def nothing_known(what: str, *, has_requests: bool) -> str:
+    return f"the {what} of the last hour were too short to tell" if has_requests else "none in the last hour"
+
+
 def compared(label: str, predicted: float, rates: Sequence[float | None], what: str) -> Figure:
     """A prediction beside the median of what was measured; a request that says nothing gave no rate."""
     known = [rate for rate in rates if rate is not None]
     if not known:
-        words = f"the {what} of the last hour were too short to tell" if rates else "none in the last hour"
-        return Figure(label, rate_text(predicted), ABSENT, words)
+        return Figure(label, rate_text(predicted), ABSENT, nothing_known(what, has_requests=bool(rates)))
     measured = median(known)
     words = against_plan(measured, predicted)
     return Figure(label, rate_text(predicted), rate_text(measured), words)

@@ -9,7 +9,7 @@ from typing import Any
 
 from inventory.core.quantities import percent_text, rate_text, seconds_text, significant
 from serving.charts import tones, traffic
-from serving.charts.against_plan import against_plan
+from serving.charts.against_plan import against_plan, with_all
 from serving.charts.traffic import ABSENT, PHASES, Json, Range
 from serving.core.tally import Spread, Tally
 from serving.models import Replica
@@ -72,7 +72,7 @@ def groups(sides: Sequence[Side], every: int) -> list[Group]:
     speed = [
         row(
             "Tokens/s of one answer",
-            [speed_text(one.answers.answer_rate, one.predicted_answer_rate()) for one in sides],
+            [answer_text(one) for one in sides],
         ),
         row(
             "Prompt tokens/s",
@@ -100,6 +100,14 @@ def groups(sides: Sequence[Side], every: int) -> list[Group]:
         Group("Waiting: the median, and means of where it went", waiting),
         Group("What came of it", outcome),
     ]
+
+
+def answer_text(side: Side) -> str:
+    """The plan's number holds while every slot is busy, and the sums of requests do not tell how many were."""
+    planned, slots = side.predicted_answer_rate(), side.replica.slots
+    if planned is None or slots == 1:
+        return speed_text(side.answers.answer_rate, planned)
+    return f"{speed_text(side.answers.answer_rate, None)}, {rate_text(planned)} planned{with_all(slots)}"
 
 
 def speed_text(measured: Spread, predicted: float | None) -> str:
@@ -195,7 +203,7 @@ def speed(sides: Sequence[Side], range_: Range, now: datetime) -> Json:
         predicted = side.predicted_answer_rate()
         if predicted:
             ends: traffic.Series = [(now - range_.span, predicted), (now, predicted)]
-            promise = traffic.trace(ends, f"{side.label} predicted", side.colour)
+            promise = traffic.trace(ends, f"{side.label} planned{with_all(side.replica.slots)}", side.colour)
             promise["line"] = {**promise["line"], "width": 1.3, "dash": "dash"}
             traces.append(promise)
     return traffic.figure(traces, "tokens/s", range_, now)

@@ -22,7 +22,7 @@ from planner.models import PlanRun
 from serving.charts import deployment_rows, tones
 from serving.core.placement import BadLaunch
 from serving.models import Deployment, ManagedProcess, Replica
-from serving.services import consequences, deployments, handover_cost, logs, traffic
+from serving.services import consequences, deployments, handover_cost, logs, pace, traffic
 from serving.services.deployments import CannotDeploy, CannotDrain
 from serving.services.handover_cost import CannotSwitch
 
@@ -87,7 +87,9 @@ def live_context(deployment: Deployment) -> dict[str, Any]:
         "deployment": deployment,
         "tone": tones.DEPLOYMENT[Deployment.States(deployment.state)],
         "rows": deployment_rows.diagram_rows(deployment, replicas),
-        "replicas": deployment_rows.replica_rows(replicas, traffic.latest_sample(), requests, ended),
+        "replicas": deployment_rows.replica_rows(
+            replicas, traffic.latest_sample(), requests, ended, pace.paces(deployment, requests)
+        ),
         "processes": deployment_rows.process_rows(deployment, deployments.current_processes(deployment)),
         "earlier": deployment_rows.process_rows(deployment, ended),
         "answers": any(replica.state == Replica.States.READY for replica in replicas),

@@ -70,8 +70,8 @@ def test_two_replicas_are_compared_by_speed_waiting_and_errors(
 ) -> None:
     rows = cells(admin_client, f"/traffic/replicas/?left={pair[0].pk}&right={pair[1].pk}&range=1h")
     assert rows["Tokens/s of one answer"] == [
-        "measured 20 tokens/s, planned 20 tokens/s: as predicted",
-        "measured 10 tokens/s, planned 20 tokens/s: 50 % below",
+        "20 tokens/s, 20 tokens/s planned with all 2 slots busy",
+        "10 tokens/s, 20 tokens/s planned with all 2 slots busy",
     ]
     assert rows["In the queue"] == ["500 ms", "2 s"]
     assert rows["Hand-over"] == ["100 ms", "100 ms"]
