@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 from planner.core.memory import Floats
 from planner.core.problem import Workload
 
+SLOWEST = 1e-200  # requests per second: its reciprocal leaves every sum and product here finite
+
 
 def paper_wait(
     input_tokens: float,
@@ -28,18 +30,21 @@ def paper_wait(
 def burst_wait(
     prefill_rate: ArrayLike, decode_rate: ArrayLike, slots: ArrayLike, workload: Workload
 ) -> Floats:
-    """Longest wait in a burst of R requests, one every Ta (rates in requests per second, hand-over counted)."""
+    """Longest wait in a burst of R requests, one every Ta (rates in requests per second, hand-over counted).
+
+    Endless where a phase has no replica.
+    """
     requests, arrival = workload.requests, workload.arrival_seconds
-    with np.errstate(divide="ignore"):
-        prefill = 1.0 / np.asarray(prefill_rate, dtype=np.float64)
-        decode = 1.0 / np.asarray(decode_rate, dtype=np.float64)
+    prefill_rate, decode_rate = np.asarray(prefill_rate), np.asarray(decode_rate)
+    prefill = 1.0 / np.maximum(prefill_rate, SLOWEST)
+    decode = 1.0 / np.maximum(decode_rate, SLOWEST)
     filled = np.asarray(slots, dtype=np.float64)
     pace = np.maximum(arrival, prefill)
-    with np.errstate(invalid="ignore"):
-        held = filled * decode
-        behind = (requests - filled) * decode + (1 - workload.output_cv**2) / 2 * held - (requests - 1) * pace
+    held = filled * decode
+    behind = (requests - filled) * decode + (1 - workload.output_cv**2) / 2 * held - (requests - 1) * pace
     lags = (requests > filled) & (decode > pace)
-    return (requests - 1) * np.maximum(0.0, prefill - arrival) + np.where(lags, np.maximum(0.0, behind), 0.0)
+    waits = (requests - 1) * np.maximum(0.0, prefill - arrival) + np.where(lags, np.maximum(0.0, behind), 0.0)
+    return np.where(np.minimum(prefill_rate, decode_rate) > 0, waits, np.inf)
 
 
 def mean_queue_seconds(

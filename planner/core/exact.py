@@ -124,9 +124,7 @@ class PartitionSolver:
         rest = self.partitions.size - 1 - sets
         found: list[Found] = []
         for second, seconds in self._newton(decode, lambda second: self._divided(first, second, rest)):
-            load = self.objective.utilisation(
-                np.maximum(first.rate, 1e-300), np.maximum(second.rate[rest], 1e-300)
-            )
+            load = self.objective.utilisation(first.rate, second.rate[rest])
             for k in np.lexsort((load, np.round(seconds, 9)))[:KEPT_PLANS].tolist():
                 if np.isfinite(seconds[k]):
                     teams = first.replicas(int(sets[k])), second.replicas(int(rest[k]))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.core.catalogue import Option, OptionTable
-from planner.core.congestion import burst_wait, paper_wait
+from planner.core.congestion import SLOWEST, burst_wait, paper_wait
 from planner.core.memory import Floats, Ints
 from planner.core.problem import Problem
 
@@ -54,10 +54,10 @@ class Objective:
         return paper_wait(prompt, answer, *speeds, workload.arrival_seconds)
 
     def utilisation(self, prefill_rate: ArrayLike, decode_rate: ArrayLike) -> Floats:
-        """Load of the busier phase; it ranks plans that keep nobody waiting."""
-        with np.errstate(divide="ignore"):
-            slower = np.minimum(prefill_rate, decode_rate)
-            return np.asarray(1.0 / (self.problem.workload.arrival_seconds * slower))
+        """Load of the busier phase, endless where one has no replica; it ranks plans that keep nobody waiting."""
+        slower = np.minimum(prefill_rate, decode_rate)
+        served = np.maximum(self.problem.workload.arrival_seconds * slower, SLOWEST)
+        return np.where(slower > 0, 1.0 / served, np.inf)
 
     @property
     def slot_weight(self) -> float:

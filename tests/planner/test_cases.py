@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from planner.core.exact import PartitionSolver, devices_of, solve
 from planner.core.forecast import bursts, forecast
 from planner.core.latency import Costs, hop_count, link_seconds
 from planner.core.memory import Floats, block_sums, gpu_blocks
-from planner.core.objective import PAPER, Objective
+from planner.core.objective import PAPER, WAIT, Objective
 from planner.core.partition import Split, paper_dp, selection_rule
 from planner.core.partitions import Offers, Partitions
 from planner.core.problem import Device, Link, Workload
@@ -243,6 +244,19 @@ def test_d9_the_simulator_sees_the_finite_slots(router: str) -> None:
 def test_d9_the_formula_is_close_but_not_equal() -> None:
     workload = Workload(600, 100, 0.5, 35, 1024)
     assert float(burst_wait(20.0, 1.0, 10, workload)) == pytest.approx(13.0)
+
+
+@pytest.mark.parametrize("requests", [1, 35])
+@pytest.mark.parametrize("rates", [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+def test_a_phase_without_a_replica_waits_and_is_loaded_without_end(
+    requests: int, rates: tuple[float, float]
+) -> None:
+    here = with_workload(paper_problem(QWEN), requests=requests, arrival_seconds=1e-12)
+    with np.errstate(all="raise", under="ignore"):
+        waits = burst_wait(*rates, [0, 10], here.workload)
+        load = Objective(WAIT, here).utilisation(*rates)
+        assert float(Objective(WAIT, here).utilisation(2.0, 4.0)) == pytest.approx(0.5e12)
+    assert waits.tolist() == [math.inf, math.inf] and float(load) == math.inf
 
 
 def test_d10_a_star_hops_twice_for_every_worker() -> None:
