@@ -152,6 +152,13 @@ class JobStep(models.Model):
         ordering = ["position"]
         constraints = [models.UniqueConstraint(fields=["job", "key"], name="one_step_per_key")]
 
+    def end_with(self, state: str) -> None:
+        """It ran when its job ended like this before the step was done; a cancel is no failure of the step."""
+        is_cancel = state == State.CANCELLED
+        self.state = self.States.SKIPPED if is_cancel else self.States.FAILED
+        self.detail = "cancelled" if is_cancel else self.detail
+        self.ended_at = timezone.now()
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "key": self.key,

@@ -186,7 +186,7 @@ class Progress:
         """No line of a finished checklist may still say that it runs."""
         for step in self._steps.values():
             if step.state == JobStep.States.RUNNING and state != State.SUCCEEDED:
-                step.state, step.ended_at = JobStep.States.FAILED, timezone.now()
+                step.end_with(state)
                 self._mark(step)
 
     def _next_seq(self) -> int:

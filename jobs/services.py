@@ -128,10 +128,11 @@ def _take_back(job: Job) -> None:
 
 def _announce_end(job: Job) -> None:
     """The end of a job that nobody worked on any more: no line of its checklist may still say that it runs."""
+    job.refresh_from_db(fields=["state"])
     steps = list(job.steps.filter(state=JobStep.States.RUNNING))
     for step in steps:
-        step.state, step.ended_at = JobStep.States.FAILED, timezone.now()
-        step.save(update_fields=["state", "ended_at"])
+        step.end_with(job.state)
+        step.save(update_fields=["state", "detail", "ended_at"])
     Job.objects.filter(pk=job.pk).update(seq=F("seq") + len(steps))
     _announce(job, steps)
 
