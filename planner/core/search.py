@@ -36,7 +36,7 @@ from planner.core.objective import (
 )
 from planner.core.plan import Plan, Proof
 from planner.core.problem import LARGEST_SEED, Problem
-from planner.core.shortlist import Shortlist
+from planner.core.shortlist import TIE_SECONDS, Shortlist
 from planner.core.slots import MIXED
 
 METHODS = ("auto", "exact", "ga", "paper")
@@ -47,9 +47,8 @@ DEVICES_A_GENERATION = (
 FEWEST_INDIVIDUALS = 6
 LOCAL_STARTS = 6
 LOCAL_TRIES = 60_000  # over all starts
-# Simulated waits closer than this count as equal: the ranking by the closed form then decides.
+# Simulated waits closer than this count as equal: `Shortlist.pick` then decides.
 SAME_WAIT_SHARE, SAME_WAIT_SECONDS = 0.005, 0.02
-TIE_SECONDS = 1e-6
 ONLY_WAITS = "a bound is known for the longest wait only"
 LARGER_ONES = "this plan beats them all with larger replicas, for which no bound is known"
 
@@ -356,7 +355,7 @@ class _Search:
         for key in near:
             if key not in self.found.scores:
                 self.found.add(key, self._rehearsed(key)[0].predicted.max_wait_seconds)
-        return min(near, key=lambda key: (self.found.scores[key], [devices for devices, _ in key]))
+        return self.found.pick(near, self.told)
 
     def _is_allowed(self, choices: tuple[Choice, ...]) -> bool:
         is_mixed = choices[0][1].role == "mixed"

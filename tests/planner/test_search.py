@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.core.congestion import Score
 from planner.core.errors import NoFeasiblePlan
-from planner.core.objective import SIMULATED_WAIT
+from planner.core.forecast import Forecast
+from planner.core.objective import SIMULATED_WAIT, WAIT, Objective
 from planner.core.plan import Plan
 from planner.core.problem import Device, LatencyTable, Problem
 from planner.core.search import SearchSettings, find_plan, search
+from planner.core.shortlist import Shortlist
 from tests.planner.cluster import LAN, QWEN, model, paper_problem, problem, with_workload
 
 QUICK = SearchSettings(population=12, generations=8)
@@ -233,3 +236,27 @@ def test_links_of_unequal_speed_are_taken_into_account() -> None:
     cluster = replace(lab(*trio), pairs=(("a", "b", slow), ("b", "c", slow)))
     plan = find_plan(cluster, QUICK)
     assert [sorted(one.devices) for one in plan.replicas] == [["a", "c"]]
+
+
+@pytest.mark.parametrize(
+    (
+        "figures",
+        "best",
+    ),  # of each plan: wait by the formula, utilisation, simulated first token, slowest answer
+    [
+        ([(0.0, 0.2, 0.777, 16.0), (0.0, 0.4, 0.379, 15.0)], 1),
+        ([(0.0, 0.2, 0.379, 15.0), (0.0, 0.4, 0.379, 16.0)], 1),
+        ([(0.0, 0.2, 0.3791, 15.01), (0.0, 0.4, 0.379, 15.0)], 0),
+        ([(0.0, 0.2, 0.777, 15.0), (1.0, 0.4, 0.379, 16.0)], 0),
+    ],
+)
+def test_among_plans_that_wait_as_long_the_first_token_and_the_answers_decide(
+    figures: list[tuple[float, float, float, float]], best: int
+) -> None:
+    keys: list[Any] = [(((number,), None),) for number in range(len(figures))]
+    found = Shortlist(Objective(WAIT, lab(processor("a"))))
+    told = {}
+    for key, (wait, utilisation, first, slowest) in zip(keys, figures, strict=True):
+        found.scores[key] = Score(wait, utilisation, 0.0, 0.0, 1)
+        told[key] = Forecast(0.0, 0.0, 0.0, first, slowest)
+    assert found.pick(keys, told) == keys[best]
