@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from inventory.core.quantities import bytes_text, counted, percent_text, rate_text, seconds_text, significant
+from planner.charts.replica_table import replica_table
 from planner.charts.stages import stage_rows
 from planner.charts.tiles import CLAIMED, headline
 from planner.charts.words import ESTIMATED, counts_handover, meanings
+from planner.core.explain import QUEUE_SECONDS
 from planner.core.objective import QUANTITIES, SIMULATED_WAIT, WAIT
 from planner.core.simulate import Simulation
 from planner.from_inventory import OUTDATED_LINKS
@@ -27,7 +29,7 @@ TOPOLOGIES = {"star": "every hop goes through the master", "chain": "stages hand
 def proof(plan: Json, origin: Origin = Origin.SEARCHED) -> Json:
     """How good the plan is known to be: by its own search, or by what a file says of it."""
     facts = plan["proof"]
-    tried = f"{counted(facts['evaluations'], 'different replica')} evaluated, method “{facts['method']}”."
+    tried = f"{counted(facts['evaluations'], 'different replica')} evaluated, {method_words(facts)}."
     title, text = proof_words(facts)
     if origin == Origin.IMPORTED:
         claim = f"The file claims: {title[0].lower()}{title[1:]}"
@@ -42,6 +44,13 @@ def proof(plan: Json, origin: Origin = Origin.SEARCHED) -> Json:
         text += " Among plans that are equal in this the simulation chose."
     tone = "ok" if facts["optimal"] else "calm" if facts["gap"] is None else "info"
     return {"tone": tone, "title": title, "text": f"{text} {tried}"}
+
+
+def method_words(facts: Json) -> str:
+    """The method that found the plan, and where that proves nothing, what proves it."""
+    if facts["optimal"] and facts["bound"] == 0 and facts.get("objective") == QUANTITIES[WAIT]:
+        return f"found by the method “{facts['method']}”, proven because no wait is shorter than none"
+    return f"method “{facts['method']}”"
 
 
 def proof_words(facts: Json) -> tuple[str, str]:
@@ -101,6 +110,12 @@ def utilisation_rows(plan: Json) -> list[Json]:
 
 def times_text(share: float) -> str:
     return f"asked for {significant(share, 2 if share >= 2 else 3)} times what it can"
+
+
+def is_relaxed(plan: Json) -> bool:
+    """Nobody waits and nothing is asked for more than it can do: what binds the plan is no trouble."""
+    predicted = plan["predicted"]
+    return predicted["max_wait_seconds"] < QUEUE_SECONDS and max(predicted["utilisation"].values()) <= 1
 
 
 def memory_rows(plan: Json, cluster: Json) -> list[Json]:
@@ -193,6 +208,8 @@ def plan_page(
         "inputs": input_rows(cluster),
         "meanings": meanings(plan, cluster),
         "note": cluster.get("note", ""),
+        "is_relaxed": is_relaxed(plan),
+        "replica_table": replica_table(plan),
         "is_estimated": ESTIMATED in cluster.get("note", ""),
         "has_outdated_links": OUTDATED_LINKS in cluster.get("note", ""),
     }

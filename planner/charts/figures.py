@@ -33,7 +33,7 @@ def convergence(points: Sequence[Point], references: Mapping[str, float]) -> Jso
     for index, (name, seconds) in enumerate(references.items()):
         colour = f"var(--{REFERENCE_COLOURS[index % len(REFERENCE_COLOURS)]})"
         data.append(_line(f"{name}, simulated", [0, last], [seconds, seconds], colour, dash="dashdot"))
-    return {"data": data, "layout": _axes("Generation", "Longest wait by the formula (s)")}
+    return {"data": data, "layout": _axes("Round of the search", "Longest wait by the formula (s)")}
 
 
 def waiting(curves: Mapping[str, Sequence[float]]) -> Json:
@@ -95,7 +95,7 @@ def convergence_table(points: Sequence[Point]) -> Json:
         [point["number"], *(optional(point[name]) for name in SERIES), f"{point['evaluations']:,}"]  # type: ignore[literal-required]
         for point in points
     ]
-    return {"columns": ["Generation", "Best", "Mean", "Bound", "Replicas evaluated"], "rows": rows}
+    return {"columns": ["Round", "Best", "Mean", "Bound", "Replicas evaluated"], "rows": rows}
 
 
 def optional(seconds: float | None) -> str:

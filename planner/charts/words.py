@@ -50,7 +50,11 @@ ALL_GET = (
 SEARCH = [
     (
         "Generation",
-        "One round of the search: plans that did well are combined and changed, the best are kept.",
+        "One round of the genetic algorithm: plans that did well are combined and changed, the best are kept.",
+    ),
+    (
+        "Rounds of the search",
+        "The generations, and after them the steps of the local search, which improves the best plans piece by piece.",
     ),
     (
         "Different replicas evaluated",

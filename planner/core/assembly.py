@@ -7,7 +7,7 @@ from math import isfinite
 
 from planner.core.catalogue import Catalogue, Option
 from planner.core.congestion import paper_wait
-from planner.core.explain import assumptions, binding_stage
+from planner.core.explain import assumptions, binding_stage, with_queue
 from planner.core.memory import stage_bytes
 from planner.core.objective import WAIT, Objective
 from planner.core.plan import Plan, Predicted, Proof, Replica, Stage
@@ -30,7 +30,9 @@ def build_plan(catalogue: Catalogue, choices: Sequence[Choice], proof: Proof, se
         replicas=replicas,
         idle=tuple(device.name for k, device in enumerate(problem.devices) if k not in used),
         predicted=predicted,
-        bottleneck=binding_stage(problem, replicas, predicted.utilisation),
+        bottleneck=with_queue(
+            binding_stage(problem, replicas, predicted.utilisation), predicted.max_wait_seconds
+        ),
         proof=proof,
         assumptions=assumptions(problem),
         seed=seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from planner.core.problem import Device, Problem
 
 PHASE_WORDS = {"prefill": "Prompt processing", "network": "Moving the KV cache", "decode": "Token generation"}
 MIXED_WORDS = "Serving, prompts and answers together,"
+QUEUE_GROWS, BURST_ENDS = ", so the queue grows", ", but the burst ends before a queue forms"
+QUEUE_SECONDS = 0.02  # shorter waits count as none, as in the choice among plans
+HARDLY_ANY = 0.01
 
 
 def seconds_text(seconds: float) -> str:
@@ -32,10 +36,18 @@ def bytes_text(size: float) -> str:
 
 def load_sentence(work: str, load: float) -> str:
     """How much of what it can do is asked of it, up to the colon."""
+    if load < HARDLY_ANY:
+        return f"{work} would be the first limit, though less than 1 % of what it can do is asked"
     if load <= 1:
         return f"{work} is busiest, at {load * 100:.0f} % of what it can do"
-    times = f"{load:.2f}" if load < 2 else f"{load:.1f}" if load < 10 else f"{load:.0f}"
-    return f"The workload asks for {times} times what {work[0].lower()}{work[1:]} can do, so the queue grows"
+    times = f"{load:.2f}" if load < 2 else f"{load:.1f}" if load < 10 else f"{load:,.0f}"
+    return f"The workload asks for {times} times what {work[0].lower()}{work[1:]} can do{QUEUE_GROWS}"
+
+
+def with_queue(bottleneck: Bottleneck, longest_wait_seconds: float) -> Bottleneck:
+    """The bottleneck with what becomes of the queue: a short burst may end before there is one."""
+    found = (BURST_ENDS, QUEUE_GROWS) if longest_wait_seconds >= QUEUE_SECONDS else (QUEUE_GROWS, BURST_ENDS)
+    return replace(bottleneck, text=bottleneck.text.replace(*found))
 
 
 def binding_stage(problem: Problem, replicas: Sequence[Replica], utilisation: dict[str, float]) -> Bottleneck:

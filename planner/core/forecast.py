@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.core.burst import Requests, sample
+from planner.core.explain import with_queue
 from planner.core.plan import Plan
 from planner.core.problem import Problem, Workload
 from planner.core.servers import servers
@@ -96,7 +97,7 @@ def with_forecast(plan: Plan, told: Forecast) -> Plan:
         p95_wait_seconds=told.p95_wait_seconds,
         ttft_seconds=told.ttft_seconds,
     )
-    return replace(plan, predicted=predicted)
+    return replace(plan, predicted=predicted, bottleneck=with_queue(plan.bottleneck, told.max_wait_seconds))
 
 
 def waiting_curve(problem: Problem, plan: Plan, router: str = LATE) -> Simulation:

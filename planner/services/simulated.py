@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from planner.core.forecast import SIMULATED_REQUESTS, Forecast, bursts, forecast, waiting_curve
+from planner.core.forecast import SIMULATED_REQUESTS, Forecast, bursts, forecast, waiting_curve, with_forecast
 from planner.core.plan import Plan
 from planner.core.problem import Problem
 from planner.core.simulate import Simulation
 from planner.models import Origin, PlanRun
 
 KEPT_FORECASTS = 256  # a stopped search keeps its plan for good
-TOLD = ("max_wait_seconds", "mean_wait_seconds", "p95_wait_seconds", "ttft_seconds")
 
 
 def one_burst(cluster: dict[str, Any], plan: dict[str, Any]) -> Simulation:
@@ -40,8 +38,8 @@ def plan_of(run: PlanRun) -> dict[str, Any]:
     assert run.plan is not None, "a run without a plan has its own page"
     if run.origin != Origin.STOPPED:
         return run.plan
-    told = asdict(stopped_forecast(run.pk, run.job.ended_at))
-    return {**run.plan, "predicted": {**run.plan["predicted"], **{name: told[name] for name in TOLD}}}
+    told = stopped_forecast(run.pk, run.job.ended_at)
+    return with_forecast(Plan.from_dict(run.plan), told).to_dict()
 
 
 @lru_cache(KEPT_FORECASTS)

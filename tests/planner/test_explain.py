@@ -8,7 +8,7 @@ import pytest
 
 from inventory.core.quantities import counted
 from planner.core.catalogue import Catalogue
-from planner.core.explain import bytes_text, choice_sentence, load_sentence, seconds_text
+from planner.core.explain import bytes_text, choice_sentence, load_sentence, seconds_text, with_queue
 from planner.core.margins import comparison, margins, pace_of
 from planner.core.search import SearchSettings, find_plan
 from tests.planner.cluster import LAN, QWEN, device, model, paper_problem, problem, table, with_workload
@@ -39,6 +39,24 @@ def test_too_much_work_is_said_as_what_it_does_to_the_queue() -> None:
     )
     assert "1.02 times" in load_sentence("Token generation", 1.02)
     assert load_sentence("Token generation", 0.4) == "Token generation is busiest, at 40 % of what it can do"
+
+
+def test_next_to_no_work_is_not_called_a_limit_that_binds() -> None:
+    assert load_sentence("Token generation", 0.0001) == (
+        "Token generation would be the first limit, though less than 1 % of what it can do is asked"
+    )
+    assert load_sentence("Moving the KV cache", 3488589502288.0).count(",") == 5
+
+
+def test_a_burst_that_ends_before_anybody_waits_is_not_said_to_queue() -> None:
+    reader = device("reader", 0.001, prefill=table(1.0))
+    cluster = problem([reader, device("writer", 0.0001, prefill=table(9.0))], arrival_seconds=1.0)
+    lone = find_plan(with_workload(cluster, requests=1), QUICK)
+    assert lone.predicted.max_wait_seconds == 0
+    assert "can do, but the burst ends before a queue forms: " in lone.bottleneck.text
+    busy = with_queue(lone.bottleneck, 30.0)
+    assert "can do, so the queue grows: " in busy.text
+    assert with_queue(busy, 0.0) == lone.bottleneck
 
 
 def test_one_of_a_thing_is_no_plural() -> None:

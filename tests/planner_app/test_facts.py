@@ -16,7 +16,8 @@ from planner.charts import (
     waiting_table,
     worth_row,
 )
-from planner.charts.facts import baseline_note, proof, refusal_facts, verdict
+from planner.charts.facts import baseline_note, is_relaxed, proof, refusal_facts, verdict
+from planner.charts.replica_table import replica_table
 from planner.charts.tiles import tile, waits_hint
 from planner.models import Origin
 
@@ -176,7 +177,7 @@ def test_waits_of_nearly_all_requests_are_said_once(p95: float, longest: float, 
 
 
 def test_a_proof_says_which_quantity_it_is_about_and_what_the_simulation_decided() -> None:
-    facts = {"method": "exact", "optimal": True, "gap": 0.0, "evaluations": 3, "value": 37.6}
+    facts = {"method": "exact", "optimal": True, "gap": 0.0, "bound": 37.6, "evaluations": 3, "value": 37.6}
     formula = {"proof": facts | {"objective": "longest wait by the formula"}}
     told = proof(formula)
     assert told["title"] == "Proven best by the formula"
@@ -185,6 +186,8 @@ def test_a_proof_says_which_quantity_it_is_about_and_what_the_simulation_decided
         in told["text"]
     )
     assert "simulation" not in proof(formula, Origin.STOPPED)["text"]
+    none = proof({"proof": facts | {"value": 0.0, "bound": 0.0, "objective": "longest wait by the formula"}})
+    assert "found by the method “exact”, proven because no wait is shorter than none" in none["text"]
     simulated = proof({"proof": facts | {"objective": "longest wait in the simulation"}})
     assert simulated["title"] == "Proven best"
     apart = proof(
@@ -193,3 +196,27 @@ def test_a_proof_says_which_quantity_it_is_about_and_what_the_simulation_decided
     assert apart["text"].startswith(
         "No plan is more than 2 s below this one's finishing time by the formula (37.6 s)."
     )
+
+
+@pytest.mark.parametrize(
+    ("wait", "load", "relaxed"), [(0.0, 0.001, True), (0.0, 3.0, False), (5.0, 0.5, False)]
+)
+def test_what_binds_is_no_alarm_where_nobody_waits_and_nothing_is_over(
+    wait: float, load: float, relaxed: bool
+) -> None:
+    predicted = OWN | {"max_wait_seconds": wait, "utilisation": {"prefill": load, "decode": 0.0}}
+    assert is_relaxed({"predicted": predicted}) == relaxed
+
+
+def test_a_plan_of_many_replicas_has_a_table_of_them_first() -> None:
+    replica = {
+        "role": "decode",
+        "slots": 4,
+        "tpot_seconds": 0.1,
+        "decode_tokens_per_second": 40.0,
+        "stages": [{"device": f"Dev.{number}"} for number in range(6)],
+    }
+    assert replica_table({"replicas": [replica] * 12}) == []
+    row = replica_table({"replicas": [replica] * 13})[12]
+    assert row["devices"] == "Dev.0, Dev.1, Dev.2, Dev.3 and 2 others"
+    assert (row["number"], row["slots"], row["each"]) == (13, 4, "10 tokens/s")
