@@ -86,7 +86,7 @@ def gap_text(last: Point | None) -> str:
     share = gap(last)
     if share is None:
         return "not known yet"
-    return "0 %: it is the best" if share <= SAME_SHARE else percent_text(share)
+    return "0 %: it is the best by the formula" if share <= SAME_SHARE else percent_text(share)
 
 
 def run_snapshot(points: list[Point], plan: dict[str, Any] | None, stages: list[Any]) -> dict[str, Any]:

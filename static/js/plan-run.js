@@ -59,7 +59,7 @@ panel?.addEventListener("e2llm:job-generations", ({ detail }) => {
   refreshStages();
   if (shown === null || point.best_seconds < 0.9 * shown) {
     shown = point.best_seconds;
-    announce(`Best plan so far: longest wait ${detail.best_text}`);
+    announce(`Best plan so far: longest wait by the formula ${detail.best_text}`);
   }
 });
 

@@ -136,8 +136,8 @@ def test_no_time_left_is_told_of_parts_that_are_not_even() -> None:
     [
         (8.0, 6.0, "25 %"),
         (8.0, None, "not known yet"),
-        (0.0, None, "0 %: it is the best"),
-        (8.0, 8.0, "0 %: it is the best"),
+        (0.0, None, "0 %: it is the best by the formula"),
+        (8.0, 8.0, "0 %: it is the best by the formula"),
     ],
 )
 def test_the_distance_to_the_best_possible_is_said_in_words(
