@@ -16,6 +16,7 @@ from inventory.models import NOISY_RESIDUAL, Device, Profile
 from jobs.models import State
 from serving.models import Deployment, Launch, Replica, TrafficSample
 from serving.services.drift import drifts
+from upkeep.models import Alert
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,14 @@ def attention(deployment: Deployment | None) -> list[Attention]:
         *_beat(pulse.silence()),
         *_drift(deployment),
     ]
+    found += _alerts({item.path for item in found})
     return sorted(found, key=lambda item: item.tone != "danger")
+
+
+def _alerts(told: set[str]) -> list[Attention]:
+    """Open alerts about which nothing else here speaks."""
+    alerts = Alert.objects.filter(resolved_at=None).exclude(path__in=told)
+    return [Attention("warn", alert.title, alert.text, alert.path, "See what it is") for alert in alerts]
 
 
 def _devices() -> list[Attention]:

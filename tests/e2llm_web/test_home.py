@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
@@ -16,6 +17,7 @@ from e2llm_web import home
 from inventory.models import Device, LanguageModel, ModelFile, Profile
 from jobs.models import Job, State
 from serving.models import Deployment, Launch, Replica, RequestSample, TrafficSample
+from upkeep.models import Alert
 
 pytestmark = pytest.mark.django_db
 
@@ -89,6 +91,24 @@ def test_a_lost_device_and_a_changed_key_are_faults_with_a_remedy() -> None:
     assert [item.tone for item in found] == ["danger", "danger"]
     assert any("has not answered for 4 min" in item.title for item in found)
     assert any("Compare keys" in item.action for item in found)
+
+
+def test_an_open_alert_needs_attention_unless_that_is_told_already() -> None:
+    lost = device(state="lost", last_seen_at=timezone.now())
+    times = {"began_at": timezone.now(), "last_seen_at": timezone.now()}
+    device_path = reverse("inventory:device", args=[lost.pk])
+    Alert.objects.create(
+        kind="device_lost", subject=f"device:{lost.pk}", title="lost", path=device_path, **times
+    )
+    Alert.objects.create(
+        kind="disk_low", subject="disk", title="1 GB is free", path="/settings/about/", **times
+    )
+    Alert.objects.create(
+        kind="wait_long", subject="over", title="over", path="/", resolved_at=timezone.now(), **times
+    )
+    assert [item.title for item in home.attention(None) if "has not answered" not in item.title] == [
+        "1 GB is free"
+    ]
 
 
 def test_a_roll_out_that_failed_beside_what_runs_needs_attention() -> None:
