@@ -77,8 +77,17 @@ class Job(models.Model):
         return self.state in UNDONE_STATES
 
     @property
+    def is_cancelling(self) -> bool:
+        """A person has cancelled it, and it is at ending what it had begun: it foretells nothing any more."""
+        return self.is_active and self.cancel_requested
+
+    @property
+    def shown_state(self) -> str:
+        return "cancelling" if self.is_cancelling else self.state
+
+    @property
     def shown_fraction(self) -> float | None:
-        return None if self.is_undone else self.fraction
+        return None if self.is_undone or self.is_cancelling else self.fraction
 
     @property
     def percent(self) -> int | None:
@@ -103,7 +112,7 @@ class Job(models.Model):
 
     def shows_remaining(self) -> bool:
         """Less than a second is over before one has read it."""
-        return self.is_active and (self.remaining_seconds or 0.0) >= 1.0
+        return self.is_active and not self.is_cancelling and (self.remaining_seconds or 0.0) >= 1.0
 
     def seconds(self) -> float | None:
         """How long it has run, or ran."""
@@ -117,9 +126,10 @@ class Job(models.Model):
             "label": self.label,
             "state": self.state,
             "state_label": self.get_state_display(),
+            "shown_state": self.shown_state,
             "fraction": self.shown_fraction,
             "message": self.shown_message,
-            "remaining_seconds": self.remaining_seconds,
+            "remaining_seconds": None if self.is_cancelling else self.remaining_seconds,
             "error": self.error,
             "attempts": self.attempts,
             "cancel_requested": self.cancel_requested,

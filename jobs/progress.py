@@ -269,8 +269,11 @@ class Progress:
         if not mine.update(**row):
             self._lost.set()
             return False
-        if cancel_requested:
+        if cancel_requested and not self._cancelled.is_set():
             self._cancelled.set()
+            with self._lock:
+                self.job.cancel_requested = True
+                self._announce()
         for step in steps:
             step.save()
         JobLine.objects.bulk_create(lines)

@@ -106,6 +106,8 @@ def heed_late_cancel(progress: Progress, deployment: Deployment) -> None:
 def undo(progress: Progress, deployment: Deployment, error: Exception) -> None:
     """Stop what a roll-out has started, and bring back what it had stopped."""
     is_cancel = isinstance(error, Cancelled)
+    if is_cancel:
+        progress.report(f"Stopping what was started of {deployment}")
     take_down(progress, deployment.replicas.all(), "" if is_cancel else str(error))
     stopped = stopped_for(progress.job)
     for other in stopped:

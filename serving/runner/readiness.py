@@ -88,6 +88,11 @@ async def held(fleet: Fleet, unit: Unit) -> list[Holding]:
     return [await one(name) for name in [*unit.workers, unit.master_name]]
 
 
+def expect(fleet: Fleet, unit: Unit) -> None:
+    """Count what this replica will hold from the start, so that the bar of all does not fall when its load begins."""
+    fleet.loaded[unit.replica.pk] = Loaded(0, expected_load(unit).total_bytes, None, is_seen=True)
+
+
 def report(fleet: Fleet, unit: Unit, loading: Loading, now: float) -> None:
     """The checklist line of this replica, and the bar of all replicas that load at the same time."""
     done = min(loading.held_bytes, loading.total_bytes)

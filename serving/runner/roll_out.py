@@ -93,6 +93,7 @@ async def bring_up(progress: Progress, prepared: list[Unit]) -> None:
             refuse_without_memory(fleet, unit)
         for unit in prepared:
             await units.make_commands(fleet, unit)
+            readiness.expect(fleet, unit)
         await together(start_replica(fleet, unit) for unit in prepared)
 
 

@@ -15,7 +15,7 @@ function showJob(panel, job) {
   const part = (name) => panel.querySelector(`[data-job-${name}]`);
   const before = panel.dataset.state;
   panel.dataset.state = job.state;
-  part("state")?.replaceChildren(icon(panel.querySelector("template"), job.state));
+  part("state")?.replaceChildren(icon(panel.querySelector("template"), job.shown_state));
   if (part("message")) part("message").textContent = job.message ?? "";
   const bar = part("bar");
   const known = typeof job.fraction === "number";
@@ -33,7 +33,10 @@ function showJob(panel, job) {
     part("error").hidden = !job.error;
     part("error").querySelector("[data-text]").textContent = job.error ?? "";
   }
-  if (part("cancel")) part("cancel").hidden = FINISHED.has(job.state);
+  if (part("cancel")) {
+    part("cancel").hidden = FINISHED.has(job.state);
+    part("cancel").querySelector("button").disabled = job.shown_state === "cancelling";
+  }
   if (before !== job.state && FINISHED.has(job.state)) finish(panel, job);
 }
 
