@@ -71,8 +71,7 @@ class Pace:
             if left < 2 * COARSE_SECONDS
             else COARSE_SECONDS * round(left / COARSE_SECONDS)
         )
-        text = seconds_text(coarse).removesuffix(" 0 s")
-        return f"{step.message}, about {text} more for this part"
+        return f"{step.message}, about {seconds_text(coarse)} more for this part"
 
     def left_seconds(self, step: SearchStep, now: float) -> float | None:
         """The end may come nearer, but moves away only once it has passed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
+LEAST_SECONDS = 1e-9
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -40,16 +41,24 @@ def seconds_text(seconds: float) -> str:
         return f"-{seconds_text(-seconds)}"
     if seconds == 0:
         return "0 s"
+    if seconds < LEAST_SECONDS:
+        return "under 1 ns"
+    if seconds < 1e-7:
+        return scaled(seconds * 1e9, ("ns",))
     if seconds < 0.9995:
         return scaled(seconds * 1e6, ("µs", "ms"))
     if seconds < MINUTE - 0.5:
         return f"{significant(seconds)} s"
     whole = round(seconds)
     if whole < HOUR:
-        return f"{whole // MINUTE} min {whole % MINUTE} s"
+        return _two_units(whole // MINUTE, "min", whole % MINUTE, "s")
     if whole < DAY:
-        return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
-    return f"{whole // DAY} d {whole % DAY // HOUR} h"
+        return _two_units(whole // HOUR, "h", whole % HOUR // MINUTE, "min")
+    return _two_units(whole // DAY, "d", whole % DAY // HOUR, "h")
+
+
+def _two_units(large: int, unit: str, small: int, smaller_unit: str) -> str:
+    return f"{large:,} {unit} {small} {smaller_unit}" if small else f"{large:,} {unit}"
 
 
 def rate_text(per_second: float, unit: str = "tokens/s") -> str:

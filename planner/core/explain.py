@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from inventory.core.quantities import counted
+from inventory.core.quantities import counted, seconds_text
 from planner.core.latency import hop_count, interpolate, link_seconds
 from planner.core.plan import Bottleneck, Replica, Stage
 from planner.core.problem import Device, Problem
@@ -17,17 +17,6 @@ MIXED_WORDS = "Serving, prompts and answers together,"
 QUEUE_GROWS, BURST_ENDS = ", so the queue grows", ", but the burst ends before a queue forms"
 QUEUE_SECONDS = 0.02  # shorter waits count as none, as in the choice among plans
 HARDLY_ANY = 0.01
-
-
-def seconds_text(seconds: float) -> str:
-    """A duration as a person reads it: 61 ms, 3.2 s, 3 min 20 s."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} us"
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
 def bytes_text(size: float) -> str:

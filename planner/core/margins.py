@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inventory.core.quantities import counted
+from inventory.core.quantities import counted, seconds_text
 from planner.core.catalogue import Catalogue
-from planner.core.explain import bytes_text, seconds_text
+from planner.core.explain import bytes_text
 from planner.core.figures import figures
 from planner.core.plan import Plan, Replica
 from planner.core.problem import Problem

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from inventory.core.quantities import counted
+from inventory.core.quantities import counted, seconds_text
 from planner.core.catalogue import Catalogue
-from planner.core.explain import bytes_text, choice_sentence, load_sentence, seconds_text, with_queue
+from planner.core.explain import bytes_text, choice_sentence, load_sentence, with_queue
 from planner.core.margins import comparison, margins, pace_of
 from planner.core.search import SearchSettings, find_plan
 from tests.planner.cluster import LAN, QWEN, device, model, paper_problem, problem, table, with_workload
@@ -156,13 +156,6 @@ def test_a_plan_says_that_the_simulation_chose_it_among_equals() -> None:
     assert choice_sentence(5, 3, is_exhausted=False).endswith(
         "5 plans, 3 of them with no longer wait by the formula than this one."
     )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(2e-5, "20 us"), (0.0614, "61.4 ms"), (3.21, "3.21 s"), (200, "3 min 20 s")]
-)
-def test_durations_read_like_a_person_would_say_them(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
 
 
 def test_sizes_read_like_a_person_would_say_them() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inventory.core.quantities import counted
+from inventory.core.quantities import counted, seconds_text
 from planner.charts import (
     baseline_curves,
     change_sentence,
@@ -55,6 +55,24 @@ def test_what_is_missing_is_counted_in_words(shortfall: int, unit: str, said: st
 def test_one_is_said_as_one_and_thousands_are_set_apart() -> None:
     assert [counted(count, "block") for count in (0, 1, 12_345)] == ["0 blocks", "1 block", "12,345 blocks"]
     assert [counted(count, "entry", "entries") for count in (1, 2)] == ["1 entry", "2 entries"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (1e-12, "under 1 ns"),
+        (2e-8, "20 ns"),
+        (2e-7, "0.2 µs"),
+        (60.0, "1 min"),
+        (97.0, "1 min 37 s"),
+        (3600.0, "1 h"),
+        (86_400.0, "1 d"),
+        (90_000.0, "1 d 1 h"),
+        (86_400_000_000.0, "1,000,000 d"),
+    ],
+)
+def test_times_of_all_sizes_are_said_without_idle_digits(seconds: float, said: str) -> None:
+    assert seconds_text(seconds) == said
 
 
 def test_a_tile_keeps_a_time_of_two_units_in_one_piece() -> None:

@@ -146,7 +146,7 @@ def test_a_queue_that_stays_long_is_an_alert_and_a_short_moment_is_none() -> Non
     assert titles() == []
     queue(now, {65: 25})
     alerts.watch(now)
-    assert titles() == ["More than 20 requests have waited for 1 min 0 s"]
+    assert titles() == ["More than 20 requests have waited for 1 min"]
 
 
 def test_a_gateway_that_fell_silent_has_no_queue() -> None:
