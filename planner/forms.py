@@ -15,7 +15,7 @@ from inventory.models import Device, LanguageModel
 from inventory.services import left_out_text
 from planner.core.document import read_json
 from planner.core.errors import NotJson
-from planner.models import PlanRun
+from planner.models import LONGEST_TITLE, PlanRun
 from planner.services import Alternatives, Changes
 
 LARGEST_FILE_BYTES = 4 * 1024 * 1024
@@ -262,6 +262,17 @@ class FileForm(forms.Form):
     )
     method = forms.ChoiceField(choices=PlanRun.Methods.choices, initial=PlanRun.Methods.AUTO, label="Method")
     seed = forms.IntegerField(**limits(0, 2**31 - 1), initial=0, label="Seed")
+
+
+class TitleForm(forms.Form):
+    """What a person calls a run, so as to find it among others of the same devices."""
+
+    title = forms.CharField(
+        required=False,
+        max_length=LONGEST_TITLE,
+        label="Title",
+        help_text="Stands before the name in lists and comparisons; empty for none.",
+    )
 
 
 class WhatIfForm(forms.Form):

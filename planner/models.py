@@ -7,6 +7,8 @@ from django.db import models
 from inventory.models import LanguageModel
 from jobs.models import Job, State
 
+LONGEST_TITLE = 80
+
 
 class Origin(StrEnum):
     """Where a plan comes from: a search that ended, one that was stopped on its way, or a file."""
@@ -25,6 +27,7 @@ class PlanRun(models.Model):
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="plan_run")
     name = models.CharField(max_length=200)
+    title = models.CharField(max_length=LONGEST_TITLE, blank=True, help_text="what a person calls it")
     model = models.ForeignKey(LanguageModel, null=True, on_delete=models.SET_NULL, related_name="plan_runs")
     cluster = models.JSONField(help_text="the frozen input, format e2llm-cluster/1")
     device_ids = models.JSONField(default=dict, help_text="name in the cluster file -> inventory device id")
@@ -41,7 +44,7 @@ class PlanRun(models.Model):
         ordering = ["-id"]
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.title}: {self.name}" if self.title else self.name
 
     @property
     def origin(self) -> Origin:
@@ -63,7 +66,9 @@ class PlanRun(models.Model):
             return "Its model is not registered here any more"
         if self.model_id:
             return "It counts with a device that does not exist"
-        return "It was made from a cluster file and its numbers are those of the file, not of the devices here"
+        return (
+            "It was made from a cluster file and its numbers are those of the file, not of the devices here"
+        )
 
     @property
     def method_label(self) -> str:

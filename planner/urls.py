@@ -1,6 +1,6 @@
 from django.urls import path
 
-from planner.views import files, form, plans, runs, what_if
+from planner.views import files, form, history, plans, runs, what_if
 
 app_name = "planner"
 urlpatterns = [
@@ -17,6 +17,8 @@ urlpatterns = [
     path("plans/<int:run_id>/what-if/", what_if.what_if, name="what_if"),
     path("plans/<int:run_id>/worth/", what_if.worth, name="worth"),
     path("plans/<int:run_id>/again/", what_if.again, name="again"),
+    path("plans/<int:run_id>/title/", history.entitle, name="title"),
+    path("plans/<int:run_id>/remove/", history.remove, name="remove"),
     path("plans/<int:run_id>/change/", form.change, name="change"),
     path("plans/<int:run_id>/cluster.json", files.cluster_file, name="cluster_file"),
     path("plans/<int:run_id>/plan.json", files.plan_file, name="plan_file"),

@@ -23,6 +23,10 @@ TASK = "planner.execute_run"
 DATA_FOLDER = Path(__file__).resolve().parent.parent / "data"
 
 
+class RunInUse(Exception):
+    """A run that cannot be removed, with the reason and the remedy."""
+
+
 @dataclass(frozen=True)
 class Example:
     """A cluster file that comes with the product."""
@@ -100,6 +104,27 @@ def record_run(
         method=method,
         seed=seed,
     )
+
+
+def removal_refusal(run: PlanRun) -> str:
+    """Why a run cannot be removed now, with the remedy; empty when it can."""
+    if run.job.is_active:
+        return "Its search goes on. Cancel that first, then remove the run."
+    deployment = run.deployments.first()
+    if deployment:
+        return f"The deployment {deployment} was made of it, whose history would be lost: it stays."
+    if run.launch_set.filter(stage="confirm").exists():
+        return "A launch waits for the confirmation of this plan. Confirm or end that first."
+    return ""
+
+
+@transaction.atomic
+def remove_run(run: PlanRun) -> None:
+    """Forget a run with its inputs and its plan; its job stays in the list of jobs."""
+    refusal = removal_refusal(run)
+    if refusal:
+        raise RunInUse(refusal)
+    run.delete()
 
 
 def run_name(problem: Problem) -> str:

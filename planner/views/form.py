@@ -129,7 +129,7 @@ def hint(request: HttpRequest) -> HttpResponse:
 @require_GET
 def workload(request: HttpRequest) -> HttpResponse:
     form = WorkloadForm(initial=request.GET.dict())
-    recent = PlanRun.objects.only("name", "cluster", "created_at")[:RECENT]
+    recent = PlanRun.objects.only("name", "title", "cluster", "created_at")[:RECENT]
     used = [
         {
             "run": run,

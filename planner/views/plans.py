@@ -61,7 +61,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         for run, plan, burst in zip(runs, plans, bursts, strict=True)
     ]
     curves = {
-        f"#{run.pk} {run.name}": charts.wait_curve(burst.wait_seconds)
+        f"#{run.pk} {run}": charts.wait_curve(burst.wait_seconds)
         for run, burst in zip(runs, bursts, strict=True)
     }
     context = {

@@ -15,7 +15,7 @@ from accounts.models import User
 from accounts.services import audit, client_address
 from inventory.models import Device, LanguageModel
 from planner import charts, events, services
-from planner.forms import WhatIfForm
+from planner.forms import TitleForm, WhatIfForm
 from planner.models import PlanRun
 
 REJECTED = 422
@@ -69,9 +69,18 @@ def refused(run: PlanRun) -> dict[str, Any]:
     return {
         "run": run,
         "change_path": change_path(run),
+        **history(run),
         "refusal": charts.refusal_facts(run.refusal) if run.refusal else None,
         "inputs": charts.input_rows(run.cluster),
         "note": run.cluster.get("note", ""),
+    }
+
+
+def history(run: PlanRun) -> dict[str, Any]:
+    """Context of the panel with the title and the removal of a run."""
+    return {
+        "title_form": TitleForm(initial={"title": run.title}),
+        "removal_refusal": services.removal_refusal(run),
     }
 
 
@@ -107,6 +116,7 @@ def finished(run: PlanRun) -> dict[str, Any]:
         "waiting": charts.waiting(curves),
         "waiting_table": charts.waiting_table(curves),
         "change_path": change_path(run),
+        **history(run),
         "what_if": what_if_form(run),
         "asker": token_hex(8),
         **charts.plan_page(services.plan_of(run), run.cluster, run.origin, burst),
