@@ -12,7 +12,7 @@ from planner.charts.words import ESTIMATED, counts_handover, meanings
 from planner.core.explain import QUEUE_SECONDS
 from planner.core.objective import QUANTITIES, SIMULATED_WAIT, WAIT
 from planner.core.simulate import Simulation
-from planner.from_inventory import OUTDATED_LINKS
+from planner.from_inventory import NOISY_PROFILE, OUTDATED_LINKS
 from planner.models import Origin
 
 Json = dict[str, Any]
@@ -212,6 +212,7 @@ def plan_page(
         "replica_table": replica_table(plan),
         "is_estimated": ESTIMATED in cluster.get("note", ""),
         "has_outdated_links": OUTDATED_LINKS in cluster.get("note", ""),
+        "has_noisy_profiles": NOISY_PROFILE in cluster.get("note", ""),
     }
 
 
