@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
+from math import floor
 
 import numpy as np
 
-from inventory.core.quantities import counted
+from inventory.core.quantities import bytes_text, counted, significant
 from planner.core.catalogue import Catalogue
 from planner.core.errors import NoFeasiblePlan
-from planner.core.explain import bytes_text
 from planner.core.latency import Costs
 from planner.core.problem import Problem
-from planner.core.slots import DECODE, Group
+from planner.core.room import DIGITS, cause, held_blocks, missing_bytes, remedy, rounded
+from planner.core.slots import Group
 
 GROUPS_LOOKED_AT = 400
 NAMED_DEVICES = 6
+MOST_DIGITS = 17  # of a float
 
 
 def reason(catalogue: Catalogue) -> NoFeasiblePlan:
@@ -30,43 +32,22 @@ def _memory(catalogue: Catalogue) -> NoFeasiblePlan | None:
     if not any(device.can_be_master for device in problem.devices):
         text = "None of the devices may be the master of a replica."
         return NoFeasiblePlan("master", text, 1, "devices", "Let at least one device be a master.")
-    held = _held_blocks(catalogue.costs)
+    held = held_blocks(catalogue.costs)
     if held >= model.blocks:
         return None
     devices = tuple(replace(device, max_blocks=None) for device in problem.devices)
-    if _held_blocks(Costs(replace(problem, devices=devices))) >= model.blocks:
+    if held_blocks(Costs(replace(problem, devices=devices))) >= model.blocks:
         return _max_blocks(problem, held)
-    block = model.block_bytes + model.kv_slot_block_bytes
-    if held == 0:
-        needed = model.output_bytes + model.logits_buffer_bytes + model.embedding_bytes + block
-        text = f"No device has room for the output layer, the embedding and one block ({bytes_text(needed)})."
-        most = max(device.gpu_usable_bytes for device in problem.devices)
-        short = max(0.0, needed - most)
-        remedy = f"Add a device with {bytes_text(needed)} usable, or take a smaller model or quantisation."
-        return NoFeasiblePlan("memory", text, short, "bytes", remedy)
-    missing = model.blocks - held
+    missing = missing_bytes(catalogue.costs)
+    slot = f"one slot of {counted(problem.workload.context_tokens, 'token')}"
     text = (
-        f"{_devices_hold(problem)} {held} of the {counted(model.blocks, 'block')} of "
-        f"{model.name} with one slot of {counted(problem.workload.context_tokens, 'token')}; "
-        f"{counted(missing, 'block')} ({bytes_text(missing * block)}) short."
+        f"{_devices_hold(problem)} {held} of the {counted(model.blocks, 'block')} of {model.name} with {slot}; "
+        f"{bytes_text(missing)} are missing for the rest."
+        if held
+        else f"No device has room for the output layer, the embedding and one block of {model.name} with {slot}; "
+        f"{bytes_text(missing)} are missing for all {counted(model.blocks, 'block')}."
     )
-    smaller = held / model.blocks * model.block_bytes
-    remedy = (
-        f"Free or add {bytes_text(missing * block)}, or take a quantisation with blocks of at most "
-        f"{bytes_text(smaller)} (now {bytes_text(model.block_bytes)})."
-    )
-    return NoFeasiblePlan("memory", text, missing * block, "bytes", remedy)
-
-
-def _held_blocks(costs: Costs) -> int:
-    """Blocks that all devices hold as one replica with one slot."""
-    tables = [costs.table(kind, DECODE, (1,), (1.0,)) for kind in costs.problem.kind_of]
-    workers = np.array([int(table.most_blocks[0, 0]) for table in tables])
-    masters = np.array([int(table.most_blocks[1, 0]) for table in tables])
-    return max(
-        (int(masters[k] + workers.sum() - workers[k]) for k in range(len(tables)) if masters[k] > 0),
-        default=0,
-    )
+    return NoFeasiblePlan("memory", text + cause(problem), missing, "bytes", remedy(problem, missing))
 
 
 def _devices_hold(problem: Problem) -> str:
@@ -106,21 +87,32 @@ def _floor(catalogue: Catalogue) -> NoFeasiblePlan | None:
     fastest = 0.0
     for group in _some_groups(catalogue):
         fastest = max(fastest, 1.0 / float(catalogue.step_seconds(group).min(initial=np.inf)))
-    floor = catalogue.problem.policy.min_tokens_per_second
-    if fastest >= floor:
+    wanted = catalogue.problem.policy.min_tokens_per_second
+    if fastest >= wanted:
         return None
-    text = (
-        f"The fastest possible replica gives {fastest:.3g} tokens/s with one request; the floor is {floor:g}."
-    )
-    remedy = (
-        f"Lower the floor to {_rounded_down(fastest):g} tokens/s, or take faster devices or a smaller model."
-    )
-    return NoFeasiblePlan("floor", text, floor - fastest, "tokens per second", remedy)
+    if fastest == 0:
+        return _too_few_slots()
+    reached, asked = told_apart(fastest, wanted)
+    lower = significant(rounded(fastest, floor))
+    text = f"The fastest possible replica gives {reached} tokens/s with one request; the floor is {asked}."
+    remedy = f"Lower the floor to {lower} tokens/s, or take faster devices or a smaller model."
+    return NoFeasiblePlan("floor", text, wanted - fastest, "tokens per second", remedy)
 
 
-def _rounded_down(value: float) -> float:
-    step = 10.0 ** (np.floor(np.log10(value)) - 1) if value > 0 else 1.0
-    return float(np.floor(value / step) * step)
+def told_apart(a: float, b: float) -> tuple[str, str]:
+    """Two different numbers in as few digits as show that they differ."""
+    assert a != b, "nothing tells equal numbers apart"
+    for digits in range(DIGITS, MOST_DIGITS):
+        if significant(a, digits) != significant(b, digits):
+            return significant(a, digits), significant(b, digits)
+    return str(a), str(b)
+
+
+def _too_few_slots() -> NoFeasiblePlan:
+    """Overlapped stages alone ask for more slots than the one that fits."""
+    text = "The devices hold the model with one slot, but overlapped stages need one for each device of a replica."
+    remedy = "Take the serial runtime, allow more slots, take a shorter slot context or add memory."
+    return NoFeasiblePlan("memory", text, 1, "slots", remedy)
 
 
 def _roles(catalogue: Catalogue) -> NoFeasiblePlan:
