@@ -15,6 +15,7 @@ MAX_KEPT = 100
 MAX_CHARACTERS = 1_000_000
 TITLE_CHARACTERS = 60
 MAX_FACT_CHARACTERS = 200
+MAX_FAULT_CHARACTERS = 500
 SPEAKERS = {"system": "System prompt", "user": "You", "assistant": "Model"}
 FACTS = (
     "request_id",
@@ -28,6 +29,7 @@ FACTS = (
     "handover",
     "cached_tokens",
     "finish_reason",
+    "continued_from",
 )
 
 
@@ -46,11 +48,8 @@ def keep(user: User, content: bytes) -> Conversation:
     """Save a chat as it stands now: a new one, or over the one whose id the page sends."""
     try:
         given = json.loads(content)
-        messages = [
-            {**message, "facts": facts_of(one.get("facts"))}
-            for message, one in zip(read_messages(given["messages"]), given["messages"], strict=True)
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        messages = said(given["messages"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadQuestion(f"The chat could not be read: {error!r}.") from None
     text = json.dumps(messages)
     if not messages or len(text) > MAX_CHARACTERS:
@@ -62,6 +61,19 @@ def keep(user: User, content: bytes) -> Conversation:
     found.messages = text
     found.save()
     forget_oldest(user)
+    return found
+
+
+def said(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages with what is shown at them; an answer that was asked for again has the others beside it."""
+    found = []
+    for message, one in zip(read_messages(given), given, strict=True):
+        kept = {**message, "facts": facts_of(one.get("facts"))}
+        if one.get("fault"):
+            kept["fault"] = str(one["fault"])[:MAX_FAULT_CHARACTERS]
+        if others := [said(tail) for tail in one.get("others") or () if tail]:
+            kept |= {"others": others, "place": min(max(int(one["place"]), 0), len(others))}
+        found.append(kept)
     return found
 
 
@@ -103,7 +115,9 @@ def figures_text(facts: dict[str, Any]) -> str:
     ways = list(
         dict.fromkeys(facts[name] for name in ("prefill_replica", "decode_replica") if facts.get(name))
     )
-    said = [
+    if facts.get("continued_from") and ways:
+        ways = [f"{facts['continued_from']}, then {ways[0]}", *ways[1:]]
+    parts = [
         *(
             [f"first token after {seconds_text(facts['ttft_seconds'])}"]
             if is_number(facts, "ttft_seconds")
@@ -112,7 +126,7 @@ def figures_text(facts: dict[str, Any]) -> str:
         *([rate_text(facts["tokens_per_second"])] if is_number(facts, "tokens_per_second") else []),
         *([" → ".join(ways)] if ways else []),
     ]
-    return ", ".join(said)
+    return ", ".join(parts)
 
 
 def is_number(facts: dict[str, Any], name: str) -> bool:

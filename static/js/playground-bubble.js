@@ -1,5 +1,6 @@
 // One message of the chat as an element.
 import { showFacts, showMarkdown } from "./playground-render.js";
+import { showVariants } from "./playground-variants.js";
 import { duration } from "./time.js";
 
 const UNFINISHED = ["length", "stopped", "cut"];
@@ -18,5 +19,18 @@ export function bubbleOf(template, message, index) {
   fault.querySelector("[data-text]").textContent = message.fault ?? "";
   element.querySelectorAll("[data-for]").forEach((tool) => { tool.hidden = tool.dataset.for !== message.role; });
   element.querySelector("[data-do='continue']").hidden = !UNFINISHED.includes(message.facts?.finish_reason);
+  showVariants(element, message);
   return element;
+}
+
+// Draws what came of an answer once a frame at most, and follows its end while the reader is there.
+export function painterOf(log, element, message) {
+  let frame = 0;
+  const show = () => {
+    frame = 0;
+    const follows = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
+    showMarkdown(element.querySelector("[data-text]"), message.content);
+    if (follows) log.scrollTop = log.scrollHeight;
+  };
+  return { paint() { frame ||= requestAnimationFrame(show); }, stop() { cancelAnimationFrame(frame); } };
 }

@@ -2,11 +2,11 @@
 import { keep } from "./playground-stream.js";
 import { questionOf } from "./playground-settings.js";
 
-const plain = ({ role, content, facts }) => ({ role, content, facts });
+const said = (messages) => messages.filter((message) => message.content).map(plain);
+const plain = ({ role, content, facts, fault, others, place }) => ({ role, content, facts, fault, others: others?.map(said), place });
 
 export async function keepChat(root, chat, messages) {
-  const said = messages.filter((message) => message.content).map(plain);
-  const kept = await keep(root.dataset.keep, { id: chat, messages: questionOf(root, said).messages });
+  const kept = await keep(root.dataset.keep, { id: chat, messages: questionOf(root, said(messages)).messages });
   if (!kept || kept.id === chat) return chat;
   history.replaceState(null, "", `?chat=${kept.id}`);
   const entry = document.createElement("li");

@@ -39,6 +39,12 @@ export function showMarkdown(element, text) {
 
 const ENDS = { length: "at the most tokens allowed", stopped: "stopped by you", cut: "cut off", unanswered: "without an answer", silent: "the model had nothing to say" };
 
+// The replicas of the last part, behind those of what it went on from.
+export function pathOf({ prefill_replica: prefill, decode_replica: decode, continued_from: before }) {
+  const last = [...new Set([prefill, decode])].filter(Boolean).join(" → ");
+  return [before, before === last ? "" : last].filter(Boolean).join(", then ");
+}
+
 export function factsOf(facts, time) {
   const known = [];
   const say = (label, value) => value !== null && value !== undefined && known.push([label, value]);
@@ -46,8 +52,7 @@ export function factsOf(facts, time) {
   say("Time to the first token", facts.ttft_seconds == null ? null : time(facts.ttft_seconds));
   say("Speed", facts.tokens_per_second == null ? null : `${Number(facts.tokens_per_second).toPrecision(3)} tokens/s`);
   say("Tokens", facts.completion_tokens == null ? null : `${facts.prompt_tokens == null ? "" : `${facts.prompt_tokens} in, `}${facts.completion_tokens} out`);
-  const path = [facts.prefill_replica, facts.decode_replica].filter((name, index, all) => name && all.indexOf(name) === index);
-  say("Path", path.length ? path.join(" → ") : null);
+  say("Path", pathOf(facts) || null);
   if (facts.handover && facts.handover !== "none") say("Hand-over", facts.handover === "hit" ? `hit, ${facts.cached_tokens} tokens reused` : "fell back to a plain prompt");
   say("Ended", ENDS[facts.finish_reason]);
   return known;

@@ -1,13 +1,14 @@
 // The chat: one list of messages, drawn from scratch where it changes; an answer streams into the last bubble.
 import { copy } from "./copy.js";
 import { announce } from "./live.js";
-import { bubbleOf } from "./playground-bubble.js";
+import { bubbleOf, painterOf } from "./playground-bubble.js";
 import { showCode } from "./playground-code.js";
 import { keepChat } from "./playground-keep.js";
 import { say } from "./playground-notice.js";
-import { showMarkdown } from "./playground-render.js";
+import { pathOf } from "./playground-render.js";
 import { lockModel, questionOf, withoutSystem } from "./playground-settings.js";
 import { ask } from "./playground-stream.js";
+import { askedAgain, turned } from "./playground-variants.js";
 import { duration } from "./time.js";
 
 const root = document.querySelector("#playground");
@@ -58,6 +59,7 @@ async function answer(message) {
   const index = messages.indexOf(message);
   const asked = question(index + (message.content ? 1 : 0));
   const controller = new AbortController();
+  const from = message.content ? pathOf(message.facts ?? {}) : "";
   message.fault = "";
   delete message.facts;
   setRunning(controller);
@@ -65,21 +67,15 @@ async function answer(message) {
   const element = log.querySelector(`[data-index="${index}"]`);
   element.classList.add("is-streaming");
   element.querySelectorAll("[data-do]").forEach((tool) => { tool.hidden = true; });
-  const before = message.content;
   let received = "";
-  let frame = 0;
-  const show = () => {
-    frame = 0;
-    const follows = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
-    showMarkdown(element.querySelector("[data-text]"), message.content);
-    if (follows) log.scrollTop = log.scrollHeight;
-  };
+  const painter = painterOf(log, element, message);
   const outcome = await ask(root.dataset.path, asked, {
     signal: controller.signal,
-    token(text) { received += text; message.content = before + received; frame ||= requestAnimationFrame(show); },
+    token(text) { received += text; message.content += text; painter.paint(); },
   });
-  cancelAnimationFrame(frame);
+  painter.stop();
   setRunning(null);
+  if (from) outcome.facts.continued_from = from;
   Object.assign(message, outcome);
   return { ...outcome, received };
 }
@@ -97,18 +93,28 @@ async function attempt(change, typed = "") {
     say(notice, fault || `Stopped by you before the first token, after ${duration(facts.stayed_seconds)}.`, isStopped ? "info" : "danger", facts.request_id);
   } else {
     announce(fault || (isStopped ? "Stopped by you." : "The answer is complete."));
-    keepChat(root, chat, messages).then((kept) => { chat = kept; });
+    keep();
   }
   drawAll();
   input.focus({ preventScroll: true });
 }
 
+function turn(index, by) {
+  messages = turned(messages, index, by);
+  keep();
+  drawAll();
+  log.querySelector(`[data-index="${index}"] [data-variants] :enabled`).focus();
+}
+
+const keep = () => keepChat(root, chat, messages).then((kept) => { chat = kept; });
 const emptyAnswer = () => ({ role: "assistant", content: "" });
 
 const deeds = {
-  regenerate(index) { attempt(() => messages.splice(index, messages.length, emptyAnswer())); },
+  regenerate(index) { attempt(() => { messages = askedAgain(messages, index); }); },
   continue(index) { attempt(() => messages.splice(index + 1)); },
   edit: setEditing,
+  earlier(index) { turn(index, -1); },
+  later(index) { turn(index, 1); },
   async copy(index) { await copy(messages[index].content); announce("Copied."); },
 };
 

@@ -96,6 +96,9 @@ class TestInABrowser:
         Answers(page, "Once upon…", " a time.")
         send(page, "Tell me a story")
         expect(page.locator("[data-fault]").last).to_contain_text("cut off before its end")
+        expect(page).to_have_url(re.compile(r"\?chat=\d+"))
+        page.reload()
+        expect(page.locator("[data-fault]").last).to_contain_text("cut off before its end")
         page.get_by_role("button", name="Continue").click()
         texts(page).to_have_text(["Tell me a story", "Once upon a time."])
         expect(page.locator("[data-fault]").last).to_be_hidden()
@@ -109,6 +112,26 @@ class TestInABrowser:
         page.get_by_role("button", name="Regenerate").first.click()
         texts(page).to_have_text(["First?", "Three."])
         assert answers.asked[-1]["messages"] == [{"role": "user", "content": "First?"}]
+
+    def test_an_answer_that_was_asked_for_again_is_one_of_two_also_after_a_reload(self, page: Page) -> None:
+        Answers(page, "One.", "Two.", "Three.")
+        send(page, "First?")
+        texts(page).to_have_text(["First?", "One."])
+        send(page, "Second?")
+        texts(page).to_have_text(["First?", "One.", "Second?", "Two."])
+        page.get_by_role("button", name="Regenerate").first.click()
+        texts(page).to_have_text(["First?", "Three."])
+        expect(page.locator("[data-variants]:visible")).to_contain_text("2 / 2")
+        expect(page).to_have_url(re.compile(r"\?chat=\d+"))
+        with page.expect_response("**/playground/keep/"):
+            page.get_by_role("button", name="Earlier answer").click()
+        texts(page).to_have_text(["First?", "One.", "Second?", "Two."])
+        page.reload()
+        texts(page).to_have_text(["First?", "One.", "Second?", "Two."])
+        expect(page.locator("[data-variants]:visible")).to_contain_text("1 / 2")
+        assert faults(page) == []
+        page.get_by_role("button", name="Later answer").click()
+        texts(page).to_have_text(["First?", "Three."])
 
     def test_an_edit_can_be_given_up_and_replaces_only_what_is_sent(self, page: Page) -> None:
         answers = Answers(page, "One.", "Two.")
@@ -167,6 +190,23 @@ class TestInABrowser:
         assert (
             download.value.path().read_text().startswith("# First?\n\n## You\n\nFirst?\n\n## Model\n\nOne.")
         )
+
+
+@pytest.mark.django_db
+def test_a_kept_answer_has_its_fault_its_whole_path_and_those_before_it(
+    admin_client: Client, admin: User
+) -> None:
+    facts = {"decode_replica": "M2 (box-2)", "continued_from": "M1 (box-1)"}
+    other = [{"role": "assistant", "content": "An earlier one.", "facts": {}}]
+    answer = {"role": "assistant", "content": "A.", "facts": facts, "fault": "It was cut.", "others": [other]}
+    said = [{"role": "user", "content": "?", "facts": {}}, {**answer, "place": 1}]
+    body = {"id": None, "messages": said}
+    chat = admin_client.post("/playground/keep/", body, content_type="application/json").json()["id"]
+    assert json.loads(admin.conversations.get(pk=chat).messages) == said
+    assert "M1 (box-1), then M2 (box-2)" in admin_client.get(f"/playground/{chat}/export/").content.decode()
+    said[1]["others"] = 7
+    answer = admin_client.post("/playground/keep/", body, content_type="application/json")
+    assert answer.status_code == 400
 
 
 @pytest.mark.django_db
