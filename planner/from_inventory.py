@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
@@ -12,7 +12,7 @@ from typing import Any
 from inventory.core.model_fit import slot_overhead_bytes
 from inventory.core.model_shape import BlockShape, ModelShape
 from inventory.core.profile import DEEP
-from inventory.core.quantities import counted
+from inventory.core.quantities import bytes_text, counted
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 
 FORMAT = "e2llm-cluster/1"
@@ -61,7 +61,6 @@ def cluster_of(
             device,
             less_overhead(memory[device.pk], profiles[device.pk]),
             profiles[device.pk].tables_at(depth),
-            shape,
             has_file=device in holders,
         )
         for device in devices
@@ -71,6 +70,7 @@ def cluster_of(
         *outdated_notes(outdated_pairs(devices)),
         *file_notes(model, holders, devices),
         *machine_notes(devices),
+        *overhead_notes(profiles, devices),
         *profile_notes(profiles, devices),
         *depth_notes(profiles, devices, depth),
         *handover_notes(shape),
@@ -78,7 +78,7 @@ def cluster_of(
     return {
         "format": FORMAT,
         "note": " ".join(note for note in notes if note),
-        "model": model_entry(model.name, shape, workload["context_tokens"], policy["max_slots"])
+        "model": model_entry(model.name, shape, workload["context_tokens"])
         | {"embedding_bytes": embedding_bytes(shape, devices)},
         "workload": workload,
         "policy": policy,
@@ -158,12 +158,8 @@ def holders_of(model: LanguageModel, devices: Sequence[Device]) -> list[Device]:
     return [device for device in devices if device.pk in having] or list(devices)
 
 
-def model_entry(name: str, shape: ModelShape, context_tokens: int, max_slots: int) -> dict[str, Any]:
-    """The file's `model`; where KV caches can be handed over they are counted without windows, as that needs.
-
-    The file has one number for the logits, whatever a replica's slots: that of the most slots allowed, a few MB too
-    many at worst.
-    """
+def model_entry(name: str, shape: ModelShape, context_tokens: int) -> dict[str, Any]:
+    """The file's `model`; where KV caches can be handed over they are counted without windows, as that needs."""
     full_cache = shape.can_hand_over
     request_bytes = shape.handover_bytes_per_request() if shape.can_hand_over else NEVER_MOVED_BYTES
     entry = {
@@ -173,7 +169,10 @@ def model_entry(name: str, shape: ModelShape, context_tokens: int, max_slots: in
         **block_sizes(shape.blocks, context_tokens, full_cache),
         "output_bytes": shape.output_bytes,
         "embedding_bytes": shape.embedding_bytes,
-        "logits_buffer_bytes": shape.logits_bytes(max_slots),
+        "logits_buffer_bytes": 0,
+        "logits_slot_bytes": shape.logits_bytes(1),
+        "master_compute_bytes": shape.compute_bytes(),
+        "worker_compute_bytes": shape.compute_bytes(master=False),
         "slot_overhead_bytes": slot_overhead_bytes(shape, context_tokens, full_cache=full_cache),
         "kv_handoff_bytes_per_token": shape.handover_bytes_per_token(),
         "kv_handoff_bytes_per_request": request_bytes,
@@ -220,19 +219,15 @@ def device_entry(
     device: Device,
     memory: tuple[int, int],
     tables: dict[str, Any],
-    shape: ModelShape,
     *,
     has_file: bool,
 ) -> dict[str, Any]:
-    """One device of the file with its two latency tables.
-
-    The compute buffer is taken off its memory, as the file has no field for it.
-    """
+    """One device of the file with its two latency tables."""
     gpu_bytes, ram_bytes = memory
     return {
         "name": device.name,
         "hardware": hardware_text(device),
-        "gpu_usable_bytes": max(gpu_bytes - shape.compute_bytes(), 0),
+        "gpu_usable_bytes": gpu_bytes,
         "ram_usable_bytes": ram_bytes,
         "main_pool": device.main_pool,
         "can_be_master": has_file and bool(device.llama.get("server_path")),
@@ -359,6 +354,17 @@ def machine_note(members: Sequence[Device]) -> str:
     if all(memory[one.pk] == (one.gpu_usable_bytes or 0, one.ram_usable_bytes or 0) for one in members):
         return f"{names} are one machine: their memory and speed are planned as if each had its own."
     return f"{names} are one machine: its memory is counted once and split, its speed as if each had its own."
+
+
+def overhead_notes(profiles: Mapping[int, Profile], devices: Sequence[Device]) -> list[str]:
+    """What is kept free on devices, so that a plan shows less memory there than they have."""
+    kept = [(device, profiles[device.pk]) for device in devices if device.pk in profiles]
+    return [
+        f"{bytes_text(profile.memory_overhead_bytes)} of {device} are kept free: "
+        f"{profile.made_under['memory']['deployment']} took more there than predicted."
+        for device, profile in kept
+        if profile.memory_overhead_bytes
+    ]
 
 
 def profile_notes(profiles: dict[int, Profile], devices: Sequence[Device]) -> list[str]:

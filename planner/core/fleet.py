@@ -1,4 +1,4 @@
-"""What must hold between the devices of a cluster file: names differ, and equal kinds are alike in every number."""
+"""What must hold between devices of a cluster file: other names, one link for two, equal kinds alike in all numbers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ def doubles(devices: Sequence[Device]) -> Iterator[tuple[str, str]]:
         if device.name and device.name in seen:
             yield f"devices[{index}].name", f"{device.name!r} is used twice"
         seen.add(device.name)
+
+
+def relinked(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Path and fault of every link between two devices that have one already."""
+    seen: set[frozenset[str]] = set()
+    for index, (a, b) in enumerate(pairs):
+        if frozenset((a, b)) in seen:
+            yield f"pairs[{index}]", f"{a} and {b} are already linked"
+        seen.add(frozenset((a, b)))
 
 
 def unlike(devices: Sequence[Device]) -> Iterator[tuple[str, str]]:

@@ -44,6 +44,11 @@ def _worst_windows(values: Floats) -> Floats:
     return np.array([(total[size:] - total[: n + 1 - size]).max() for size in range(n + 1)])
 
 
+def master_bytes(model: ModelShape) -> float:
+    """What a master has beside its blocks and the embedding, whatever its slots."""
+    return model.output_bytes + model.logits_buffer_bytes + model.master_compute_bytes
+
+
 def gpu_blocks(sums: BlockSums, model: ModelShape, device: Device, slots: Ints, master: bool) -> Ints:
     """Blocks wholly on the GPU when the device holds n of them: [slots, n] -> G, or -1 where n does not fit."""
     n = np.arange(sums.blocks + 1)[None, :]
@@ -55,7 +60,9 @@ def gpu_blocks(sums: BlockSums, model: ModelShape, device: Device, slots: Ints, 
         per_block = per_block + s * sums.kv_slot_bytes[1]
     else:
         fixed = fixed + kv
-    fixed = fixed + master * (model.output_bytes + model.logits_buffer_bytes)
+    fixed = fixed + (
+        master_bytes(model) + s * model.logits_slot_bytes if master else model.worker_compute_bytes
+    )
     has_ram = device.ram_usable_bytes > 0
     # One pool (unified memory, or a host without a GPU) holds the token embedding as well.
     fixed = fixed + (0 if has_ram else master * model.embedding_bytes)
@@ -85,7 +92,7 @@ def stage_bytes(
     per_block = sums.movable_bytes + (slots * sums.kv_slot_bytes[1] if sums.kv_follows_block else 0.0)
     kv = 0.0 if sums.kv_follows_block else slots * float(sums.kv_slot_bytes[n])
     gpu = on_gpu * per_block + float(sums.resident_bytes[n]) + kv + slots * model.slot_overhead_bytes
-    gpu += master * (model.output_bytes + model.logits_buffer_bytes)
+    gpu += master_bytes(model) + slots * model.logits_slot_bytes if master else model.worker_compute_bytes
     ram = in_ram * per_block
     embedding = master * model.embedding_bytes
     if device.ram_usable_bytes > 0:

@@ -11,7 +11,7 @@ from typing import Any
 from inventory.core.quantities import counted
 from planner.core.document import Fields, raise_if_any
 from planner.core.errors import BadDocument
-from planner.core.fleet import doubles, unlike
+from planner.core.fleet import COLUMNS, doubles, relinked, unlike
 
 CLUSTER_FORMAT = "e2llm-cluster/1"
 MAX_DEVICES = 256
@@ -22,6 +22,7 @@ RUNTIMES = ("serial", "overlapped")
 TOPOLOGIES = ("star", "chain")
 ARRIVALS = ("fixed", "poisson")
 MAIN_POOLS = ("gpu", "unified", "cpu")
+BUFFERS = ("logits_slot_bytes", "master_compute_bytes", "worker_compute_bytes")  # 0 in a file without them
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,9 @@ class ModelShape:
     kv_handoff_bytes_per_request: float
     block_kinds: tuple[str, ...] = ()
     kinds: tuple[tuple[str, BlockKind], ...] = ()
+    logits_slot_bytes: float = 0.0
+    master_compute_bytes: float = 0.0
+    worker_compute_bytes: float = 0.0
 
     def handoff_bytes(self, tokens: float) -> float:
         """Size of one request's KV cache when it moves from the prefill to the decode replica."""
@@ -202,7 +206,7 @@ class Problem:
 
 
 def _model_dict(model: ModelShape) -> dict[str, Any]:
-    document = vars(model).copy()
+    document = {key: value for key, value in vars(model).items() if value or key not in BUFFERS}
     block_kinds, kinds = document.pop("block_kinds"), document.pop("kinds")
     if block_kinds:
         document["block_kinds"] = list(block_kinds)
@@ -256,6 +260,7 @@ def _read_model(fields: Fields) -> ModelShape:
         kv_handoff_bytes_per_request=fields.number("kv_handoff_bytes_per_request"),
         block_kinds=block_kinds,
         kinds=kinds,
+        **{key: fields.number(key, default=0.0) for key in BUFFERS},
     )
     fields.close()
     return model
@@ -341,11 +346,8 @@ def _read_links(fields: Fields, names: set[str]) -> tuple[Link, tuple[tuple[str,
     if fields.has("pairs"):
         pairs = list(fields.each("pairs", lambda pair: _read_pair(pair, names)))
     fields.close()
-    seen: set[frozenset[str]] = set()
-    for index, (a, b, _) in enumerate(pairs):
-        if frozenset((a, b)) in seen:
-            fields.note(f"pairs[{index}]", f"{a} and {b} are already linked")
-        seen.add(frozenset((a, b)))
+    for path, fault in relinked([(a, b) for a, b, _ in pairs]):
+        fields.note(path, fault)
     return default, tuple(pairs)
 
 
@@ -387,8 +389,7 @@ def _read_table(fields: Fields, points: str) -> LatencyTable:
     if fields.raw("cpu_block_seconds") is not None:
         cpu = fields.numbers("cpu_block_seconds", positive=True)
     head = fields.numbers("head_seconds")
-    columns = (("gpu_block_seconds", gpu), ("cpu_block_seconds", cpu), ("head_seconds", head))
-    for key, column in columns:
+    for key, column in zip(COLUMNS, (gpu, cpu, head), strict=True):
         if column is not None and fields.has(key) and grid and len(column) != len(grid):
             fields.note(
                 key,

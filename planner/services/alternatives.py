@@ -91,13 +91,9 @@ def with_model(
         if profile is None:
             estimated.append(entry["name"])
         tables = profile.tables_at(depth) if profile else estimated_tables(entry, old, shape)
-        buffers = shape.compute_bytes() - old.compute_bytes()
         is_able = bool(device.llama.get("server_path")) if device else entry.get("can_be_master", True)
-        free = {
-            "gpu_usable_bytes": max(entry["gpu_usable_bytes"] - buffers, 0),
-            "can_be_master": is_able and (device is None or device in holders),
-        }
-        entries.append({**entry, **tables, **free})
+        can_be_master = is_able and (device is None or device in holders)
+        entries.append({**entry, **tables, "can_be_master": can_be_master})
     remarks += estimate_remarks(estimated, timed, old, shape)
     remarks += from_inventory.file_notes(other, holders, devices)
     remarks += from_inventory.handover_notes(shape)
@@ -108,7 +104,7 @@ def of_model(cluster: Json, model: LanguageModel, shape: ModelShape) -> Json:
     policy = cluster["policy"]
     context = cluster["workload"]["context_tokens"]
     return {
-        "model": from_inventory.model_entry(model.name, shape, context, policy["max_slots"]),
+        "model": from_inventory.model_entry(model.name, shape, context),
         "policy": {**policy, "allow_mixed": policy["allow_mixed"] or not shape.can_hand_over},
     }
 
@@ -143,9 +139,7 @@ def with_registered(
             tables = estimated_tables(tables, timed, shape)
             remarks += estimate_remarks([device.name], profile.model, timed, shape)
         is_holder = device in holders
-        entries.append(
-            from_inventory.device_entry(device, memory[device.pk], tables, shape, has_file=is_holder)
-        )
+        entries.append(from_inventory.device_entry(device, memory[device.pk], tables, has_file=is_holder))
     links = with_links(cluster, device_ids, there, more, remarks)
     device_ids |= {device.name: device.pk for device in more}
     remarks += from_inventory.file_notes(model, holders, more)

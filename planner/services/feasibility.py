@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from inventory.core.model_fit import Setting, memory_of
 from inventory.core.model_shape import ModelShape
 from inventory.core.quantities import bytes_text
 from inventory.models import Device, LanguageModel
@@ -27,6 +28,7 @@ class DeviceFit:
     ram_bytes: int
     blocks: int
     gap: from_inventory.Missing | None
+    reserve: str = ""  # why it is less than what the device has
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,24 @@ class Feasibility:
 def feasibility(model: LanguageModel, devices: Sequence[Device], context_tokens: int) -> Feasibility:
     """The memory sum behind the hint of the form; it needs no profile."""
     shape = ModelShape.from_dict(model.shape)
-    terms = memory_terms(shape, context_tokens)
+    terms = memory_terms(shape, context_tokens, from_inventory.embedding_bytes(shape, devices))
     profiles = from_inventory.current_profiles(model, devices)
     per_block = (terms[0].bytes + terms[1].bytes) / len(shape.blocks)
-    memory = from_inventory.counted_memory(devices)
-    gaps = [from_inventory.device_gap(device, model, device.pk in profiles) for device in devices]
-    fits = [
-        device_fit(device, memory[device.pk], gap, per_block, len(shape.blocks))
-        for device, gap in zip(devices, gaps, strict=True)
-    ]
+    counted = from_inventory.counted_memory(devices)
+    fits = []
+    for device in devices:
+        profile = profiles.get(device.pk)
+        memory = from_inventory.less_overhead(counted[device.pk], profile) if profile else counted[device.pk]
+        fits.append(
+            DeviceFit(
+                device.name,
+                None if device.gpu_usable_bytes is None else memory[0],
+                memory[1],
+                min(int(sum(memory) / per_block), len(shape.blocks)),
+                from_inventory.device_gap(device, model, profile is not None),
+                " ".join([*share_notes(device, counted), *from_inventory.overhead_notes(profiles, [device])]),
+            )
+        )
     return Feasibility(
         terms=terms,
         need_bytes=sum(term.bytes for term in terms),
@@ -79,28 +90,24 @@ def feasibility(model: LanguageModel, devices: Sequence[Device], context_tokens:
     )
 
 
-def memory_terms(shape: ModelShape, context_tokens: int) -> list[Term]:
+def memory_terms(shape: ModelShape, context_tokens: int, embedding_bytes: int) -> list[Term]:
+    """What llama-server takes alone on one device; `embedding_bytes` stand beside the head."""
     blocks = len(shape.blocks)
     weights = sum(block.size_bytes for block in shape.blocks)
-    cache = sum(block.kv_bytes(context_tokens, full_cache=shape.can_hand_over) for block in shape.blocks)
-    ends = shape.output_bytes + shape.embedding_bytes
+    memory = memory_of(shape, Setting(context_tokens, full_cache=shape.can_hand_over))
+    copied = embedding_bytes - shape.untied_embedding_bytes
+    cache = bytes_text(memory.kv_bytes / context_tokens)
     return [
         Term("Blocks", f"{blocks} × {bytes_text(weights / blocks)}", weights),
-        Term(
-            "KV cache of one slot", f"{context_tokens:,} tokens × {bytes_text(cache / context_tokens)}", cache
-        ),
-        Term("Embedding and head", "on the master", ends),
-        Term("Buffers", "logits and compute", shape.logits_bytes(1) + shape.compute_bytes()),
+        Term("KV cache of one slot", f"{context_tokens:,} tokens × {cache}", memory.kv_bytes),
+        Term("Embedding and head", "on the master", memory.weight_bytes - weights + copied),
+        Term("Buffers", "logits and compute", memory.output_bytes + memory.compute_bytes),
     ]
 
 
-def device_fit(
-    device: Device,
-    memory: tuple[int, int],
-    gap: from_inventory.Missing | None,
-    per_block_bytes: float,
-    most_blocks: int,
-) -> DeviceFit:
-    blocks = min(int(sum(memory) / per_block_bytes), most_blocks)
-    gpu_bytes = None if device.gpu_usable_bytes is None else memory[0]
-    return DeviceFit(device.name, gpu_bytes, memory[1], blocks, gap)
+def share_notes(device: Device, counted: Mapping[int, tuple[int, int]]) -> list[str]:
+    """Why other chosen devices leave it less than it has."""
+    has = device.gpu_usable_bytes or 0
+    if counted[device.pk] == (has, device.ram_usable_bytes or 0):
+        return []
+    return [f"{bytes_text(has)} less the part of the other devices that are this machine."]

@@ -22,7 +22,7 @@ def test_one_replica_lives_on_box_1_and_one_spans_the_other_two(small_model: Pat
             "name": name,
             "hardware": "one core",
             "kind": name,
-            "gpu_usable_bytes": usable - shape.compute_bytes(),
+            "gpu_usable_bytes": usable,
             "ram_usable_bytes": 0,
             "decode": DECODE | ENDS,
             "prefill": PREFILL | ENDS,
@@ -33,7 +33,7 @@ def test_one_replica_lives_on_box_1_and_one_spans_the_other_two(small_model: Pat
         {
             "format": "e2llm-cluster/1",
             "note": "",
-            "model": model_entry("SmolLM2", shape, 2048, 4),
+            "model": model_entry("SmolLM2", shape, 2048),
             "workload": WORKLOAD,
             "policy": POLICY,
             "links": {"default": {"bytes_per_second": 5e8, "latency_seconds": 1e-4}},

@@ -13,10 +13,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import AuditEntry
+from inventory.core.model_fit import Setting, stage_memory_of
 from inventory.core.model_shape import BlockShape
 from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 from planner import services
 from planner.core.errors import BadDocument
+from planner.core.memory import block_sums, stage_bytes
 from planner.core.problem import Problem
 from planner.from_inventory import (
     CannotPlan,
@@ -28,7 +30,7 @@ from planner.from_inventory import (
     missing,
     model_entry,
 )
-from tests.planner_app.conftest import shape
+from tests.planner_app.conftest import BLOCK, shape
 
 pytestmark = pytest.mark.django_db
 
@@ -60,18 +62,32 @@ def test_the_file_is_one_the_planner_reads(model: LanguageModel, devices: list[D
     assert problem.model.blocks == 24
 
 
-def test_the_compute_buffer_is_taken_off_the_memory(model: LanguageModel, devices: list[Device]) -> None:
-    entry = lab(model, devices)["devices"][0]
-    assert devices[0].gpu_usable_bytes is not None
-    assert entry["gpu_usable_bytes"] == devices[0].gpu_usable_bytes - shape().compute_bytes()
-
-
-def test_the_logits_buffer_is_a_row_for_each_of_the_most_slots(
+def test_a_device_lends_all_of_its_memory_and_buffers_are_counted_as_used(
     model: LanguageModel, devices: list[Device]
 ) -> None:
-    entry = lab(model, devices)["model"]
-    assert POLICY["max_slots"] == 4
-    assert entry["logits_buffer_bytes"] == 4 * shape().vocabulary * 4
+    document = lab(model, devices)
+    assert document["devices"][0]["gpu_usable_bytes"] == devices[0].gpu_usable_bytes
+    assert document["model"]["master_compute_bytes"] == shape().compute_bytes()
+    assert document["model"]["worker_compute_bytes"] == shape().compute_bytes(master=False)
+    assert document["model"]["logits_slot_bytes"] == shape().vocabulary * 4
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_plan_takes_what_the_inventory_predicts_for_that_split(
+    is_tied: bool, model: LanguageModel, devices: list[Device]
+) -> None:
+    ends = 100_000_000 if is_tied else 200_000_000
+    made = shape(is_tied=is_tied, weight_bytes=24 * BLOCK.size_bytes + ends)
+    Device.objects.update(ram_usable_bytes=0)
+    model.shape = made.to_dict()
+    problem = Problem.from_dict(lab(model, list(Device.objects.all())))
+    setting = Setting(WORKLOAD["context_tokens"], slots=3)
+    for blocks, master in ((24, True), (8, True), (16, False)):
+        found = stage_bytes(
+            block_sums(problem.model), problem.model, problem.devices[0], 3, (blocks, 0), master
+        )
+        predicted = stage_memory_of(made, setting, made.blocks[:blocks], master=master)
+        assert found.gpu_bytes == predicted.total_bytes
 
 
 def test_a_tied_embedding_counts_once_where_no_device_has_a_gpu(devices: list[Device]) -> None:
@@ -224,7 +240,7 @@ def test_every_gap_is_named_at_once(model: LanguageModel, devices: list[Device])
 
 def test_blocks_of_two_kinds_are_listed_when_their_cache_differs() -> None:
     mixed = shape(blocks=(FULL, WINDOW) * 6)
-    entry = model_entry("m", replace(mixed, experts=0), 4096, 4)
+    entry = model_entry("m", replace(mixed, experts=0), 4096)
     assert "block_kinds" not in entry, "for a hand-over the windowed blocks keep the whole context"
     assert entry["kv_slot_block_bytes"] == 4096 * 8
     assert block_sizes([WINDOW], 4096, full_cache=False)["kv_slot_block_bytes"] == 768 * 8
