@@ -164,6 +164,11 @@ class Progress:
     def fail_step(self, key: str, detail: str) -> None:
         self._move(key, JobStep.States.FAILED, detail)
 
+    def failed_steps(self) -> set[str]:
+        """Keys of the checklist's lines that failed."""
+        with self._lock:
+            return {key for key, step in self._steps.items() if step.state == JobStep.States.FAILED}
+
     def call_off(self, reason: str) -> None:
         """Nothing of the checklist goes on: what runs is left out for this reason, the rest was never begun."""
         with self._lock:

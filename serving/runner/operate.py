@@ -108,12 +108,20 @@ def undo(progress: Progress, deployment: Deployment, error: Exception) -> None:
     is_cancel = isinstance(error, Cancelled)
     if is_cancel:
         progress.report(f"Stopping what was started of {deployment}")
-    take_down(progress, deployment.replicas.all(), "" if is_cancel else str(error))
+    guilty = [] if is_cancel else faulty_replicas(progress, deployment)
+    take_down(progress, guilty, str(error))
+    take_down(progress, deployment.replicas.exclude(pk__in=[replica.pk for replica in guilty]), "")
     stopped = stopped_for(progress.job)
     for other in stopped:
         progress.report(f"Rolling back: {other} is to be started again")
     bring_back(stopped, deployment, "was cancelled" if is_cancel else "failed")
     give_up(deployment, error)
+
+
+def faulty_replicas(progress: Progress, deployment: Deployment) -> list[Replica]:
+    """Those with a line of the checklist that failed; the others end with them and are not to blame."""
+    faulty = {key.partition(":")[0] for key in progress.failed_steps()}
+    return [replica for replica in deployment.replicas.all() if str(replica.index) in faulty]
 
 
 def give_up(deployment: Deployment, error: Exception) -> None:

@@ -11,6 +11,7 @@ from jobs import services as jobs
 from jobs.models import Job, State
 from serving import from_inventory
 from serving.core.beside import fits_beside
+from serving.core.placement import BadLaunch
 from serving.models import Deployment
 from serving.runner.operate import TASK
 from serving.services.deployments import overlapping
@@ -23,6 +24,19 @@ def consequences(plan: dict[str, Any], model: LanguageModel | None, device_ids: 
     return " ".join(
         [*said, downtime_text(plan) or "Nothing that runs is stopped.", *noise(model, device_ids)]
     )
+
+
+def gap(plan: dict[str, Any], device_ids: Mapping[str, int]) -> str:
+    """Why this plan cannot be put on the devices that there are now; empty when it can."""
+    try:
+        from_inventory.devices_by_name(plan, dict(device_ids))
+    except BadLaunch as error:
+        return f"It cannot be deployed. {error}"
+    return ""
+
+
+def gap_of(deployment: Deployment) -> str:
+    return gap(deployment.plan, deployment.plan_run.device_ids if deployment.plan_run else {})
 
 
 def stop_text(deployment: Deployment) -> str:

@@ -68,7 +68,7 @@ def said(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Messages with what is shown at them; an answer that was asked for again has the others beside it."""
     found = []
     for message, one in zip(read_messages(given), given, strict=True):
-        kept = {**message, "facts": facts_of(one.get("facts"))}
+        kept: dict[str, Any] = {**message, "facts": facts_of(one.get("facts"))}
         if one.get("fault"):
             kept["fault"] = str(one["fault"])[:MAX_FAULT_CHARACTERS]
         if others := [said(tail) for tail in one.get("others") or () if tail]:

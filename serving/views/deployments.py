@@ -28,6 +28,7 @@ from serving.services.handover_cost import CannotSwitch
 
 PAGE_SIZE = 25
 HISTORY = 12
+REFUSED_HEADER = "X-E2LLM-Refused"  # the effect is none: there is nothing to confirm
 
 
 def person(request: HttpRequest) -> User:
@@ -52,13 +53,16 @@ def detail(request: HttpRequest, deployment_id: int) -> HttpResponse:
     )
     history = Job.objects.about(deployment.subject).select_related("started_by")
     previous = deployments.previous_of(deployment)
-    context = live_context(deployment) | {
-        "job": jobs.active_for(deployment.subject) or history.filter(state="failed").first(),
+    live = live_context(deployment)
+    context = live | {
+        "job": shown_job(deployment),
         "history": history[:HISTORY],
         "audit": AuditEntry.objects.filter(target=str(deployment))[:HISTORY],
         "previous": previous,
         "previous_has": consequences.difference(previous, deployment) if previous else "",
         "stop_text": consequences.stop_text(deployment),
+        "gap": consequences.gap_of(deployment) if deployment.wanted == Deployment.Wanted.STOPPED else "",
+        "has_run": any(row.replica.ready_at for row in live["replicas"]),
         "bottleneck": deployment.plan.get("bottleneck"),
         "idle": deployment.plan.get("idle", []),
         "endpoint": f"{settings.GATEWAY_URL}/v1",
@@ -77,12 +81,18 @@ def live(request: HttpRequest, deployment_id: int) -> HttpResponse:
     return render(request, "serving/_live.html", live_context(deployment) | {"is_live": True})
 
 
+def shown_job(deployment: Deployment) -> Job | None:
+    """What is done to it now, or the last that failed."""
+    failed = Job.objects.about(deployment.subject).filter(state="failed").first()
+    return jobs.active_for(deployment.subject) or failed
+
+
 def live_context(deployment: Deployment) -> dict[str, Any]:
     replicas = list(deployment.replicas.all())
     for replica in replicas:
         replica.deployment = deployment
     requests = traffic.recent_requests(deployment)
-    ended = deployments.earlier_ends(deployment)
+    ended, job = deployments.earlier_ends(deployment), shown_job(deployment)
     return {
         "deployment": deployment,
         "tone": tones.DEPLOYMENT[Deployment.States(deployment.state)],
@@ -94,7 +104,8 @@ def live_context(deployment: Deployment) -> dict[str, Any]:
         "earlier": deployment_rows.process_rows(deployment, ended),
         "answers": any(replica.state == Replica.States.READY for replica in replicas),
         "brought_back": deployments.brought_back(deployment),
-        "is_changing": jobs.active_for(deployment.subject) is not None,
+        "reason": "" if job is not None and job.error == deployment.state_reason else deployment.state_reason,
+        "is_changing": job is not None and job.is_active,
     }
 
 
@@ -105,10 +116,16 @@ def effect(request: HttpRequest) -> HttpResponse:
     if known:
         old = get_object_or_404(Deployment.objects.select_related("model", "plan_run"), pk=known)
         ids = old.plan_run.device_ids if old.plan_run else {}
-        text = consequences.consequences(old.plan, old.model, ids)
+        gap, text = consequences.gap(old.plan, ids), consequences.consequences(old.plan, old.model, ids)
     else:
         run = get_object_or_404(PlanRun, pk=asked_number(request.GET.get("plan_run", "")), plan__isnull=False)
-        text = consequences.consequences(run.plan or {}, run.model, run.device_ids)
+        plan = run.plan or {}
+        gap, text = (
+            consequences.gap(plan, run.device_ids),
+            consequences.consequences(plan, run.model, run.device_ids),
+        )
+    if gap:
+        return HttpResponse(gap, content_type="text/plain; charset=utf-8", headers={REFUSED_HEADER: "1"})
     return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
 

@@ -6,8 +6,11 @@ import pytest
 from django.test import Client
 
 from inventory.models import Device
+from jobs.models import Job
 from serving.models import Deployment
+from serving.runner.operate import TASK
 from serving.services import consequences, deployments
+from serving.views.deployments import REFUSED_HEADER
 from tests.serving.test_pages import deployment
 
 __all__ = ["deployment"]
@@ -18,13 +21,45 @@ pytestmark = pytest.mark.django_db
 def test_question_names_what_is_stopped_and_whether_nothing_answers(
     admin_client: Client, deployment: Deployment
 ) -> None:
-    said = admin_client.get(f"/deployments/effect/?deployment={deployment.pk}").text
+    for name in ("box-1", "box-2"):
+        Device.objects.create(name=name, connection="local", state="online")
+    answer = admin_client.get(f"/deployments/effect/?deployment={deployment.pk}")
+    said = answer.text
+    assert REFUSED_HEADER not in answer.headers
     assert f"{deployment} (this very plan) is stopped first" in said
     assert "nothing answers until this plan is ready" in said
     for replica in deployment.plan["replicas"]:
         replica["stages"][0]["gpu_limit_bytes"] *= 2
     deployment.save()
     assert "no downtime" in consequences.downtime_text(deployment.plan)
+
+
+def test_a_plan_of_a_device_that_is_gone_is_refused_before_it_is_confirmed(
+    admin_client: Client, deployment: Deployment
+) -> None:
+    Device.objects.create(name="box-1", connection="local", state="online")
+    Deployment.objects.update(wanted="stopped", state="stopped")
+    answer = admin_client.get(f"/deployments/effect/?deployment={deployment.pk}")
+    assert answer.headers[REFUSED_HEADER]
+    assert answer.text.startswith(
+        "It cannot be deployed. The plan uses box-2, which is not among the devices."
+    )
+    text = admin_client.get(f"/deployments/{deployment.pk}/").text
+    assert "It cannot be deployed. The plan uses box-2" in text and "Deploy this plan again?" not in text
+    assert "Recalibrate" not in text, "it never ran"
+
+
+def test_an_error_stands_once_where_its_roll_out_is_shown(
+    admin_client: Client, deployment: Deployment
+) -> None:
+    error = "box-2: the model file is cut short."
+    Deployment.objects.update(wanted="stopped", state="failed", state_reason=error)
+    deployment.replicas.filter(index=1).update(state="failed", state_reason=error)
+    Job.objects.create(
+        kind=TASK, label="Deploy", state="failed", error=error, subject=deployment.subject, params={}
+    )
+    text = admin_client.get(f"/deployments/{deployment.pk}/").text
+    assert text.count(error) == 1
 
 
 def test_question_warns_of_profiles_from_a_busy_machine(deployment: Deployment) -> None:

@@ -82,6 +82,8 @@ def test_truncated_model_is_named_and_nothing_stays_behind(laboratory: Laborator
     assert not steps.filter(state__in=[JobStep.States.RUNNING, JobStep.States.PENDING]).exists()
     other = {step.state for step in steps.filter(key__startswith="0:")}
     assert other <= {JobStep.States.DONE, JobStep.States.SKIPPED}, "the other replica did not fail"
+    told = [(replica.state, bool(replica.state_reason)) for replica in deployment.replicas.all()]
+    assert told == [(Replica.States.STOPPED, False), (Replica.States.FAILED, True)]
     assert not any(is_alive(process) for process in ManagedProcess.objects.all())
     assert not states.left_on_hosts().exists()
 
