@@ -1,6 +1,7 @@
 """Runs of the planner: inputs frozen, best plan so far, generations."""
 
 from enum import StrEnum
+from typing import Any
 
 from django.db import models
 
@@ -45,6 +46,11 @@ class PlanRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.title}: {self.name}" if self.title else self.name
+
+    @property
+    def shown_plan(self) -> dict[str, Any] | None:
+        """Its plan, but not what a failed search left: working with that may be what failed."""
+        return None if self.job.state == State.FAILED else self.plan
 
     @property
     def origin(self) -> Origin:

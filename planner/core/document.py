@@ -21,7 +21,9 @@ UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's control characters, halves o
 def read_json(content: bytes) -> Any:
     """The JSON in a file's bytes, with or without the mark that some editors put before a text."""
     try:
-        return json.loads(content.decode("utf-8-sig"))
+        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_single)
+    except NotJson:
+        raise
     except UnicodeDecodeError as error:
         raise NotJson(f"is not UTF-8 text (byte {error.start + 1:,})", is_other_kind=True) from None
     except json.JSONDecodeError as error:
@@ -32,6 +34,16 @@ def read_json(content: bytes) -> Any:
         raise NotJson("is not JSON: a number has too many digits") from None
     except RecursionError:
         raise NotJson("is not JSON: it is nested too deeply") from None
+
+
+def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys stand there once: of two values nobody knows which one was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in found if keys.count(key) > 1)
+        raise NotJson(f"has {_shown(double)} twice in one object")
+    return found
 
 
 class Fields:
@@ -50,7 +62,9 @@ class Fields:
             problems.append(f"{path or 'document'}: {_shown(value)} is not an object")
 
     def note(self, key: str, problem: str) -> None:
-        self.problems.append(f"{self._at(key)}: {problem}")
+        line = f"{self._at(key)}: {problem}"
+        if line not in self.problems:  # a field may be looked at twice
+            self.problems.append(line)
 
     def has(self, key: str) -> bool:
         return key in self._values

@@ -29,7 +29,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 def summary(run: PlanRun) -> dict[str, Any]:
     is_simulated = services.has_simulated_waits(run)
-    plan = services.plan_of(run) if run.plan and is_simulated else run.plan
+    plan = services.plan_of(run) if run.shown_plan and is_simulated else run.shown_plan
     return charts.run_summary(plan, run.origin, is_simulated=is_simulated)
 
 
@@ -50,7 +50,7 @@ def example(request: HttpRequest) -> HttpResponse:
 def compare(request: HttpRequest) -> HttpResponse:
     ids = [asked_number(text) for text in request.GET.getlist("run")]
     found = PlanRun.objects.select_related("job").filter(plan__isnull=False).in_bulk(ids)
-    runs = [found[pk] for pk in dict.fromkeys(ids) if pk in found]
+    runs = [found[pk] for pk in dict.fromkeys(ids) if pk in found and found[pk].shown_plan]
     if len(runs) != 2:
         messages.error(request, "Tick exactly two finished plans to compare them.")
         return redirect("planner:index")

@@ -44,7 +44,7 @@ def run_page(
 ) -> HttpResponse:
     if run.job.is_active:
         return render(request, "planner/searching.html", searching(run), status=status)
-    if run.plan is None:
+    if run.shown_plan is None:
         return render(request, "planner/refused.html", refused(run), status=status)
     context = finished(run) | ({"what_if": what_if} if what_if else {})
     return render(request, "planner/plan.html", context, status=status)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from planner.core.errors import BadDocument
+from planner.core.document import read_json
+from planner.core.errors import BadDocument, NotJson
 from planner.core.problem import Problem
 from tests.planner.cluster import GPT_OSS, QWEN, paper_document
 
@@ -263,6 +264,26 @@ def test_links_must_lead_somewhere() -> None:
         "links.pairs[2].b: 'Dev.2' is linked to itself",
         "links.pairs[3]: Dev.2 and Dev.1 are already linked",
     ]
+
+
+@pytest.mark.parametrize(
+    ("devices", "told"), [(None, "nothing is not a list"), ({}, "an object is not a list")]
+)
+def test_a_fault_of_the_devices_is_told_once(devices: Any, told: str) -> None:
+    document = small_document() | {"devices": devices}
+    del document["links"]["pairs"]
+    assert problems_of(document) == [f"devices: {told}"]
+    del document["devices"]
+    assert problems_of(document) == ["devices: is missing"]
+
+
+def test_a_key_that_stands_twice_is_refused_by_its_name() -> None:
+    text = json.dumps(small_document())
+    assert read_json(text.encode()) == small_document()
+    with pytest.raises(NotJson, match="has 'policy' twice in one object"):
+        read_json(f'{text[:-1]}, "policy": {{}}}}'.encode())
+    with pytest.raises(NotJson, match="has 'seed' twice"):
+        read_json(text.replace('"seed"', '"seed": 3, "seed"').encode())
 
 
 def test_a_context_too_short_for_the_workload_is_refused() -> None:
