@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from inventory.core.quantities import counted
-from planner.core import columns, exact, infeasible
+from planner.core import checkpoint, columns, exact, infeasible
 from planner.core.assembly import Choice, build_plan, closed_form_proof
 from planner.core.baselines import LABELS, baselines, comparison_settings
 from planner.core.catalogue import Catalogue
-from planner.core.errors import BadDocument
 from planner.core.evolve import EvolveSettings, EvolveState, Generation, evolve
 from planner.core.explain import choice_sentence
 from planner.core.forecast import (
@@ -35,7 +34,7 @@ from planner.core.objective import (
     Objective,
 )
 from planner.core.plan import Plan, Proof
-from planner.core.problem import LARGEST_SEED, Problem
+from planner.core.problem import Problem
 from planner.core.shortlist import TIE_SECONDS, Shortlist
 from planner.core.slots import MIXED
 
@@ -91,13 +90,13 @@ def search(
     problem: Problem,
     settings: SearchSettings,
     rng: np.random.Generator,
-    checkpoint: dict[str, Any] | None = None,
+    kept: dict[str, Any] | None = None,
 ) -> Iterator[SearchStep]:
     """Yield steps until the delivered plan; a step's `checkpoint` (plain JSON) continues the search from there.
 
     Raises NoFeasiblePlan, with the limit that binds, when there is none.
     """
-    yield from _Search(problem, settings, rng).steps(checkpoint)
+    yield from _Search(problem, settings, rng).steps(kept)
 
 
 def find_plan(problem: Problem, settings: SearchSettings) -> Plan:
@@ -107,13 +106,6 @@ def find_plan(problem: Problem, settings: SearchSettings) -> Plan:
         last = step
     assert last is not None and last.best_plan is not None, "search ends with a plan or raises"
     return last.best_plan
-
-
-def with_seed(problem: Problem, seed: int) -> Problem:
-    """The problem with another seed; BadDocument for one that a cluster file could not hold either."""
-    if not 0 <= seed <= LARGEST_SEED:
-        raise BadDocument([f"seed: {seed} is not between 0 and {LARGEST_SEED}"])
-    return replace(problem, policy=replace(problem.policy, seed=seed))
 
 
 class _Search:
@@ -127,6 +119,7 @@ class _Search:
         self.allow_mixed = problem.policy.allow_mixed and self.objective.is_wait
         self.is_exhausted = False  # every plan there is will be simulated
         self.found = Shortlist(self.objective)
+        self.bests: dict[tuple[Choice, ...], float] = {}  # of the generations
         self.bound: float | None = None
         self.bound_devices = 0  # a replica may have for the bound to speak of it
         self.method = "genetic algorithm"
@@ -134,13 +127,13 @@ class _Search:
         self.told: dict[tuple[Choice, ...], Forecast] = {}
         self.drawn = bursts(problem.workload, problem.policy.seed)
 
-    def steps(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
+    def steps(self, kept: dict[str, Any] | None) -> Iterator[SearchStep]:
         if self._wants_exact():
             yield from self._exact()
         if self._wants_columns():
             yield from self._columns()
         if self.settings.method != "exact" or not self._wants_exact():
-            yield from self._genetic(checkpoint)
+            yield from self._genetic(kept)
         if self._wants_local_search():
             yield from self._local_search(LOCAL_STARTS)
         if self._wants_generation():
@@ -252,20 +245,35 @@ class _Search:
             population, generations, objective=self.objective.name, allow_mixed=self.allow_mixed
         )
 
-    def _genetic(self, checkpoint: dict[str, Any] | None) -> Iterator[SearchStep]:
-        settings = self._evolve_settings()
-        state = EvolveState.from_dict(checkpoint["genetic"]) if checkpoint else None
+    def _genetic(self, kept: dict[str, Any] | None) -> Iterator[SearchStep]:
+        settings, state = self._evolve_settings(), None
+        if kept:
+            state = EvolveState.from_dict(kept["genetic"])
+            for choices, seconds in checkpoint.read(self.catalogue, kept["bests"]):
+                self._keep(choices, seconds)
+            if not self._knows_all_groups():
+                self.method += f"; replicas counted anew from generation {state.number + 1} on"
         for generation in evolve(self.problem, settings, self.rng, catalogue=self.catalogue, state=state):
             if generation.best_seconds is not None:
-                if not self.objective.is_wait:
-                    self.found.scores.clear()  # the last one is what that planner would deliver
-                self.found.add(generation.best_choices, generation.best_seconds)
+                self._keep(generation.best_choices, generation.best_seconds)
             yield self._generation_step(generation, settings.generations)
+
+    def _keep(self, choices: tuple[Choice, ...], seconds: float) -> None:
+        if not self.objective.is_wait:
+            self.found.scores.clear()  # the last one is what that planner would deliver
+            self.bests.clear()
+        self.found.add(choices, seconds)
+        self.bests.setdefault(choices, seconds)
+
+    def _knows_all_groups(self) -> bool:
+        """The exact solver works out every group, whatever the generations come upon."""
+        return self._wants_exact() and len(self.problem.devices) <= exact.ALL_GROUPS_DEVICES
 
     def _generation_step(self, generation: Generation, of: int) -> SearchStep:
         share = generation.number / of
         step = self._step("genetic", f"Generation {generation.number} of {of}", 0.2 + 0.4 * share)
         best = generation.best_seconds
+        kept = {"genetic": generation.state.to_dict(), "bests": checkpoint.written(self.bests.items())}
         return replace(
             step,
             generation=generation.number,
@@ -273,7 +281,7 @@ class _Search:
             mean_seconds=generation.mean_seconds,
             gap_seconds=None if best is None or self.bound is None else max(0.0, best - self.bound),
             best_plan=self._with_proof(generation.best_plan, best),
-            checkpoint={"genetic": generation.state.to_dict()},
+            checkpoint=kept,
         )
 
     def _baselines(self, compared: dict[str, Any]) -> Iterator[SearchStep]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ from planner.core.document import raise_if_any, read_json
 from planner.core.errors import BadDocument, NotJson
 from planner.core.fitting import faults
 from planner.core.plan import Plan
-from planner.core.problem import Problem
+from planner.core.problem import LARGEST_SEED, Problem
 from planner.core.recomputed import contradictions, wrong_predictions
-from planner.core.search import with_seed
 from planner.models import PlanRun
 from planner.services.runs import TASK, record_run, run_name
 
@@ -40,6 +40,13 @@ def read_problem(path: Path, seed: int | None) -> Problem:
     """The problem in a cluster file, with another seed where one is given; BadDocument says what is wrong."""
     problem = Problem.from_dict(read_document(path))
     return problem if seed is None else with_seed(problem, seed)
+
+
+def with_seed(problem: Problem, seed: int) -> Problem:
+    """The problem with another seed; BadDocument for one that a cluster file could not hold either."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise BadDocument([f"seed: {seed} is not between 0 and {LARGEST_SEED}"])
+    return replace(problem, policy=replace(problem.policy, seed=seed))
 
 
 def plan_for(problem: Problem, document: Any) -> Plan:

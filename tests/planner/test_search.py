@@ -140,6 +140,30 @@ def test_a_search_goes_on_from_its_checkpoint_as_if_it_had_not_stopped() -> None
     assert rest[-1].best_plan.replicas == whole[-1].best_plan.replicas
 
 
+@pytest.mark.parametrize("stopped_after", [3, 8])
+def test_a_search_that_went_on_delivers_the_same_bytes_as_one_that_never_stopped(stopped_after: int) -> None:
+    cluster = paper_problem(QWEN, 1, 2, 5, 6)
+    whole = list(search(cluster, QUICK, np.random.default_rng(0)))
+    kept = next(step.checkpoint for step in whole if step.generation == stopped_after)
+    rest = list(search(cluster, QUICK, np.random.default_rng(99), json.loads(json.dumps(kept))))
+    assert whole[-1].best_plan is not None and rest[-1].best_plan is not None
+    assert rest[-1].best_plan.to_dict() == whole[-1].best_plan.to_dict()
+
+
+def test_where_not_every_replica_is_worked_out_a_search_that_went_on_says_from_where_it_counts() -> None:
+    cluster = paper_problem(QWEN, 1, 2, 5, 6, 7)
+    settings = SearchSettings(method="ga", population=10, generations=12)
+    whole = list(search(cluster, settings, np.random.default_rng(5)))
+    rest = list(
+        search(cluster, settings, np.random.default_rng(5), json.loads(json.dumps(whole[4].checkpoint)))
+    )
+    first, second = whole[-1].best_plan, rest[-1].best_plan
+    assert first is not None and second is not None
+    assert second.assumptions == first.assumptions, "the simulation chose among as many plans"
+    assert second.proof.method.endswith("; replicas counted anew from generation 6 on")
+    assert (second.predicted, second.replicas) == (first.predicted, first.replicas)
+
+
 def test_steps_tell_the_generation_the_bound_and_the_way_done() -> None:
     steps = list(search(paper_problem(QWEN, 1, 2, 5, 6), QUICK, np.random.default_rng(0)))
     fractions = [step.fraction for step in steps]
