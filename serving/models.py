@@ -201,6 +201,9 @@ class RequestSample(models.Model):
     request_id = models.CharField(max_length=40, unique=True)
     deployment = models.ForeignKey(Deployment, null=True, on_delete=models.SET_NULL, related_name="requests")
     api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL)
+    from_playground = models.BooleanField(
+        null=True, help_text="asked on our own pages; empty for a request from before this was kept"
+    )
     received_at = models.DateTimeField(db_index=True)
     outcome = models.CharField(max_length=16, choices=Outcomes)
     status = models.PositiveSmallIntegerField(help_text="HTTP status of the answer")

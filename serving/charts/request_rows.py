@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from inventory.core.quantities import bandwidth_text, bytes_text, percent_text, seconds_text
@@ -126,6 +127,24 @@ def prompt_text(request: RequestSample) -> str:
         return text
     share = percent_text(request.cached_tokens / request.prompt_tokens) if request.prompt_tokens else "0 %"
     return f"{text}, {request.cached_tokens:,} reused ({share})"
+
+
+def asker_text(request: RequestSample) -> str:
+    """Whose key it came with."""
+    if request.api_key is not None:
+        return f"{request.api_key.name} of {request.api_key.user.username}"
+    if request.status == HTTPStatus.UNAUTHORIZED:
+        return "none that is known"
+    if request.from_playground is None:
+        return "the playground or a removed key"
+    return "none: asked in the playground" if request.from_playground else "a key that was removed since"
+
+
+def answer_text(request: RequestSample) -> str:
+    """Tokens that were sent; a client that left may not have read the last of them."""
+    tokens = ABSENT if request.output_tokens is None else f"{request.output_tokens:,}"
+    sent = " sent before the client left" if request.outcome == RequestSample.Outcomes.CANCELLED else ""
+    return f"{tokens} tokens{sent}"
 
 
 def bar(label: str, began: float, seconds: float, total: float, colour: str) -> Bar:

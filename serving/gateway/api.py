@@ -168,6 +168,7 @@ async def timed(
     if gateway.is_draining:
         raise ApiError(503, "draining", "this gateway is stopping", retry_after_seconds=2.0)
     timeline = Timeline(client.request_id, timezone.now(), gateway.clock(), key_id=caller.key_id)
+    timeline.from_playground = caller.is_playground
     try:
         await watched(gateway, client, timeline, work(timeline))
     finally:
@@ -245,7 +246,7 @@ def chosen_replica(client: Client, caller: Caller) -> int | None:
     text = client.header(b"x-e2llm-replica")
     if not text:
         return None
-    if caller.key_id is not None:
+    if not caller.is_playground:
         raise ApiError(403, "replica_not_yours_to_choose", "only the playground may choose the replica")
     if not text.isascii() or not text.isdigit():
         raise ApiError(400, "invalid_replica", f"{text[:40]!r} is no number of a replica")

@@ -31,6 +31,10 @@ class Caller:
     scopes: frozenset[str] = frozenset(EVERYTHING)
     models: frozenset[str] = frozenset()
 
+    @property
+    def is_playground(self) -> bool:
+        return self.key_id is None
+
     def check_scope(self, scope: Scope) -> None:
         """403 when the key is not for this."""
         if scope not in self.scopes:

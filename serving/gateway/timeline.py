@@ -23,6 +23,7 @@ class Timeline:
     deployment: int | None = None
     key_id: int | None = None
     model: str = ""  # the name of one that is served; what a client made up names no time series
+    from_playground: bool = False
     is_stream: bool = False
     outcome: str = Outcomes.OK
     status: int = 200
@@ -107,6 +108,7 @@ class Timeline:
             request_id=self.request_id,
             deployment_id=self.deployment,
             api_key_id=self.key_id,
+            from_playground=self.from_playground,
             received_at=self.received_at,
             outcome=self.outcome,
             status=self.status,

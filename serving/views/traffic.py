@@ -77,6 +77,8 @@ def inspect(request: HttpRequest, request_id: str) -> HttpResponse:
         "reasons": request_rows.reasons(sample),
         "moved": request_rows.handover_text(sample),
         "prompt": request_rows.prompt_text(sample),
+        "answer": request_rows.answer_text(sample),
+        "asker": request_rows.asker_text(sample),
         "has_text": person(request).is_admin and RequestText.objects.filter(sample=sample).exists(),
     }
     return render(request, "serving/request.html", context)

@@ -51,7 +51,7 @@ export function factsOf(facts, time) {
   say("Time in the queue", facts.waited_seconds == null ? null : time(facts.waited_seconds));
   say("Time to the first token", facts.ttft_seconds == null ? null : time(facts.ttft_seconds));
   say("Speed", facts.tokens_per_second == null ? null : `${Number(facts.tokens_per_second).toPrecision(3)} tokens/s`);
-  say("Tokens", facts.completion_tokens == null ? null : `${facts.prompt_tokens == null ? "" : `${facts.prompt_tokens} in, `}${facts.completion_tokens} out`);
+  say("Tokens", facts.completion_tokens == null ? null : `${facts.prompt_tokens == null ? "" : `${facts.prompt_tokens} in, `}${facts.completion_tokens} ${facts.finish_reason === "stopped" ? "received" : "out"}`);
   say("Path", pathOf(facts) || null);
   if (facts.handover && facts.handover !== "none") say("Hand-over", facts.handover === "hit" ? `hit, ${facts.cached_tokens} tokens reused` : "fell back to a plain prompt");
   say("Ended", ENDS[facts.finish_reason]);

@@ -39,6 +39,7 @@ async def test_the_chosen_replica_answers_each_time(gateway: Running) -> None:
         assert await ask(gateway, str(number)) == "Hello there!"
         decoder = gateway.last.decode
         assert decoder is not None and decoder.replica == number
+        assert gateway.last.row().from_playground
 
 
 async def test_a_replica_that_is_not_there_is_said_so(gateway: Running) -> None:

@@ -185,3 +185,31 @@ def test_an_answer_that_was_stopped_spent_its_first_seconds_in_prefill(
     shares = {series["name"]: series["y"] for series in means}
     assert shares["Prefill"] == [pytest.approx(0.5)]
     assert shares["First decode step"] == [pytest.approx(0.0)]
+
+
+@pytest.mark.parametrize(
+    ("from_playground", "status", "asker"),
+    [
+        (True, 200, "none: asked in the playground"),
+        (False, 200, "a key that was removed since"),
+        (False, 401, "none that is known"),
+        (None, 200, "the playground or a removed key"),
+    ],
+)
+def test_a_request_without_a_key_says_where_it_came_from(
+    admin_client: Client,
+    request_sample: RequestSample,
+    from_playground: bool | None,
+    status: int,
+    asker: str,
+) -> None:
+    text = page(admin_client, request_sample, from_playground=from_playground, status=status)
+    assert f"<dt>Key</dt><dd>{asker}</dd>" in text
+
+
+def test_tokens_of_a_stopped_answer_are_those_that_were_sent(
+    admin_client: Client, request_sample: RequestSample
+) -> None:
+    assert "21 tokens, " in page(admin_client, request_sample)
+    text = page(admin_client, request_sample, outcome="cancelled")
+    assert "21 tokens sent before the client left, " in text
