@@ -1,6 +1,7 @@
 """What the lab owns: machines, the links between them, models, and measured latencies."""
 
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Self
 
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -13,10 +14,11 @@ from inventory.core.availability import Window
 from inventory.core.gpus import is_unified
 from inventory.core.hardware import main_gpu
 from inventory.core.model_shape import ModelShape
-from inventory.core.profile import DEEP, Timing, at_depth, measured_text, off_by
+from inventory.core.profile import DEEP, Timing, at_depth, measured_text, off_by, spread, tells_error
 from inventory.core.quantities import counted, percent_text
 
 NOISY_RESIDUAL = 0.5
+LEAST_TOLD = 0.01  # below, what levelled tables are off is not worth a word
 SEEN_RECENTLY = timedelta(seconds=90)
 RUNNING_STATES = ("started", "ready")  # of processes; the app that runs them hangs them on a device
 OUTDATED = ", outdated: an address changed since"
@@ -314,10 +316,33 @@ class Profile(models.Model):
         """Whether its seconds come from requests that were answered and not from its timings."""
         return bool(self.made_under.get("recalibrated", {}).get("phases"))
 
+    @cached_property
+    def timings(self) -> list[Timing]:
+        return [Timing(**sample) for sample in self.samples]
+
     @property
     def off_the_fit(self) -> float:
         """Largest relative distance between a timing and the tables, levelled ones among them."""
-        return max(self.residual, off_by(self.tables, [Timing(**sample) for sample in self.samples]))
+        return max(self.residual, off_by(self.tables, self.timings))
+
+    @property
+    def has_error(self) -> bool:
+        """Whether more than two depths were timed: a line through two meets both."""
+        return not self.samples or tells_error(self.timings)
+
+    @property
+    def spread(self) -> float:
+        """How far the rounds of one cell lie apart at most, where the fit through two depths has no error to show."""
+        return 0.0 if self.has_error else spread(self.timings)
+
+    @property
+    def error_text(self) -> str:
+        """How far it may be off: by the fit, and through two depths by how far the rounds lie apart."""
+        off = f"{percent_text(self.off_the_fit)} off the fit"
+        if self.has_error:
+            return off
+        apart = f"rounds up to {percent_text(self.spread)} apart"
+        return f"{off}, {apart}" if self.off_the_fit >= LEAST_TOLD else apart
 
     @property
     def head_text(self) -> str:
@@ -325,10 +350,10 @@ class Profile(models.Model):
 
     @property
     def noise_text(self) -> str:
-        """How far the timings lie from the fit, when that is too far to plan with; empty while it is not."""
-        if self.residual <= NOISY_RESIDUAL or self.is_recalibrated:
+        """How far the timings lie from the fit or from each other, when that is too far to plan with; else empty."""
+        if max(self.residual, self.spread) <= NOISY_RESIDUAL or self.is_recalibrated:
             return ""
-        return f"noisy: {percent_text(self.off_the_fit)} off the fit; measure again when the machine is quiet"
+        return f"noisy: {self.error_text}; measure again when the machine is quiet"
 
     @property
     def doubt_text(self) -> str:
@@ -337,7 +362,7 @@ class Profile(models.Model):
         if self.noise_text or not apart:
             return self.noise_text
         return (
-            f"noisy: rounds of {counted(apart, 'cell')} lie far apart, {percent_text(self.off_the_fit)} off the fit; "
+            f"noisy: rounds of {counted(apart, 'cell')} lie far apart, {self.error_text}; "
             "measure again when the machine is quiet"
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.text import capfirst
@@ -12,7 +11,7 @@ from django.utils.text import capfirst
 from e2llm_web import pulse
 from e2llm_web.home.numbers import FRESH
 from inventory.core.quantities import seconds_text
-from inventory.models import NOISY_RESIDUAL, Device, Profile
+from inventory.models import Device, Profile
 from jobs.models import State
 from serving.models import Deployment, Launch, Replica, TrafficSample
 from serving.services.drift import drifts
@@ -116,7 +115,7 @@ def _launch() -> list[Attention]:
 
 
 def _profiles() -> list[Attention]:
-    doubtful = Profile.objects.current().filter(~Q(stale_reason="") | Q(residual__gt=NOISY_RESIDUAL))
+    current = Profile.objects.current().select_related("device", "model")
     return [
         Attention(
             "warn",
@@ -126,7 +125,8 @@ def _profiles() -> list[Attention]:
             reverse("inventory:profiles"),
             "Measure again",
         )
-        for profile in doubtful.select_related("device", "model")
+        for profile in current
+        if profile.stale_reason or profile.noise_text
     ]
 
 

@@ -246,13 +246,30 @@ def _rising(values: Sequence[float]) -> list[float]:
     return [float(f"{value:.6g}") for value, count in groups for _ in range(count)]
 
 
-def _noisy(timings: Iterable[Timing]) -> list[str]:
-    grouped: dict[tuple[str, str, int, int], list[float]] = defaultdict(list)
+def spread(timings: Iterable[Timing]) -> float:
+    """How far rounds of one cell lie apart at most, relative to the fastest of them."""
+    return max((max(values) / min(values) - 1 for values in _rounds(timings).values()), default=0.0)
+
+
+def tells_error(timings: Iterable[Timing]) -> bool:
+    """Whether the fit has an error at all: a line through two depths meets both."""
+    depths: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for timing in timings:
-        grouped[timing.phase, timing.pool, timing.size, timing.blocks].append(timing.seconds)
+        depths[timing.phase, timing.pool, timing.size].add(timing.blocks)
+    return any(len(found) > 2 for found in depths.values())
+
+
+def _noisy(timings: Iterable[Timing]) -> list[str]:
     return [
         f"{phase.replace('_', ' ')} of {size} with {counted(blocks, 'block')} ({POOL_WORDS[pool]}): "
         f"{max(values) / min(values):.1f} times apart"
-        for (phase, pool, size, blocks), values in sorted(grouped.items())
+        for (phase, pool, size, blocks), values in sorted(_rounds(timings).items())
         if len(values) > 1 and max(values) / min(values) > NOISY_SPREAD
     ]
+
+
+def _rounds(timings: Iterable[Timing]) -> dict[tuple[str, str, int, int], list[float]]:
+    grouped: dict[tuple[str, str, int, int], list[float]] = defaultdict(list)
+    for timing in timings:
+        grouped[timing.phase, timing.pool, timing.size, timing.blocks].append(timing.seconds)
+    return grouped

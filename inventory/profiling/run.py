@@ -126,7 +126,7 @@ async def _time(
     watch.report(device.name, "timed", 1.0, 0.0)
     watch.progress.end_step(
         key,
-        f"{counted(len(timings), 'timing')} in {counted(rounds, 'round')}, {made.residual:.0%} off the fit at most",
+        f"{counted(len(timings), 'timing')} in {counted(rounds, 'round')}, {made.error_text}",
     )
     return made
 

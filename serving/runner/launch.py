@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from django.db.models import Q
 from django.utils import timezone
 
 from inventory import library, links, profiling
 from inventory import runner as inventory
 from inventory.core.quantities import counted
-from inventory.models import Device, Link, ModelFile, Profile
+from inventory.models import Device, LanguageModel, Link, ModelFile, Profile
 from inventory.probe import Probed, probe
 from inventory.remote import RemoteError, connect
 from inventory.services import serving_now
@@ -31,6 +30,9 @@ from serving.models import Launch
 TASK = "serving.launch"
 PROBE_HOLDS_FOR = timedelta(hours=6)
 LINK_HOLDS_FOR = timedelta(days=7)
+NOISY_HOLDS_FOR = timedelta(
+    hours=1
+)  # whoever goes on with a noisy profile may, and is not made to wait twice
 PART_LABELS = {
     "probe": "Probe the devices",
     "files": "Find the model on the devices",
@@ -166,12 +168,22 @@ def tell_of_running(progress: Progress, devices: list[Device]) -> None:
         progress.log(f"{text} Its answers are slower while its devices are measured, and so are the timings.")
 
 
+def kept_profiles(model: LanguageModel, devices: list[Device]) -> dict[int, str]:
+    """What is said of each device whose profile is used as it is; a noisy one is timed again, unless it is new."""
+    since = timezone.now() - NOISY_HOLDS_FOR
+    current = Profile.objects.current().filter(stale_reason="", model=model, device__in=devices)
+    return {
+        one.device_id: f"kept, but {one.doubt_text}" if one.doubt_text else "its profile still holds"
+        for one in current.select_related("model")
+        if not one.noise_text or one.measured_at > since
+    }
+
+
 def profile_devices(progress: Progress, found: Launch, devices: list[Device]) -> str | None:
-    current = Profile.objects.current().filter(Q(stale_reason=""), model=found.model, device__in=devices)
-    profiled = set(current.values_list("device_id", flat=True))
-    missing = [device for device in devices if device.pk not in profiled]
-    for pk in profiled:
-        progress.skip_step(f"profile:{pk}", "its profile still holds")
+    kept = kept_profiles(found.model, devices)
+    missing = [device for device in devices if device.pk not in kept]
+    for pk, text in kept.items():
+        progress.skip_step(f"profile:{pk}", text)
     if not missing:
         return None
     tell_of_running(progress, missing)
