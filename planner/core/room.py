@@ -15,7 +15,7 @@ from planner.core.problem import BlockKind, ModelShape, Problem
 from planner.core.slots import DECODE
 
 DIGITS = 3
-HALVINGS = 40  # of a range in which a border is looked for
+HALVINGS = 26  # of a range in which a border is looked for
 SMALLEST_SHARE = 0.16  # from 16 to 2.6 bits for each weight: no quantisation makes a model smaller
 EASILY_FREED_SHARE = 0.25  # of what a device has usable
 
@@ -95,13 +95,13 @@ def _shorter_context(problem: Problem) -> list[str]:
 
 
 def _freed(problem: Problem, missing: float, size: str) -> list[str]:
-    for k, device in enumerate(problem.devices):
-        more = replace(device, gpu_usable_bytes=device.gpu_usable_bytes + rounded(missing, ceil))
-        devices = (*problem.devices[:k], more, *problem.devices[k + 1 :])
-        if missing <= EASILY_FREED_SHARE * device.gpu_usable_bytes and _fits(
-            replace(problem, devices=devices)
-        ):
-            return [f"free {size} on {device.name}"]
+    """On the device with the most memory, where that is a small part of it."""
+    sizes = [device.gpu_usable_bytes for device in problem.devices]
+    k = int(np.argmax(sizes))
+    more = replace(problem.devices[k], gpu_usable_bytes=sizes[k] + rounded(missing, ceil))
+    devices = (*problem.devices[:k], more, *problem.devices[k + 1 :])
+    if missing <= EASILY_FREED_SHARE * sizes[k] and _fits(replace(problem, devices=devices)):
+        return [f"free {size} on {more.name}"]
     return []
 
 
