@@ -143,7 +143,7 @@ def test_no_plan_shows_limit_number_and_remedy(
     assert "No plan can hold these limits" in text
     assert run.refusal is not None
     assert "Smallest change that helps" in text
-    assert "GB" in text
+    assert "TB are missing for all" in text
 
 
 def test_files_go_out_and_come_back_in(page: Client, operator: User, small_cluster: dict[str, Any]) -> None:
