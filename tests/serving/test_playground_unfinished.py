@@ -112,3 +112,17 @@ def test_a_question_that_failed_leads_to_its_timeline(page: Page) -> None:
     expect(notice).to_contain_text("It failed. Ask again.")
     expect(notice.get_by_role("link")).to_have_attribute("href", "/traffic/requests/req-8/")
     assert faults(page) == []
+
+
+def test_a_side_that_never_began_is_not_called_cut_off(page: Page, live_server: LiveServer) -> None:
+    error = {"error": {"message": "M1 failed. Choose another replica, or wait.", "request_id": ""}}
+    page.route(
+        "**/playground/ask/",
+        lambda route: route.fulfill(status=503, content_type="application/json", body=json.dumps(error)),
+    )
+    page.goto(f"{live_server.url}/playground/compare/")
+    page.fill("[name=text]", "Hello?")
+    page.click("[data-send]")
+    figures = page.locator(".bubble-assistant .bubble-facts").first
+    expect(figures).to_contain_text("Ended without an answer")
+    expect(page.locator("[data-fault]:visible").first).to_contain_text("Choose another replica")
