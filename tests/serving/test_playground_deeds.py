@@ -196,17 +196,16 @@ class TestInABrowser:
 def test_a_kept_answer_has_its_fault_its_whole_path_and_those_before_it(
     admin_client: Client, admin: User
 ) -> None:
-    facts = {"decode_replica": "M2 (box-2)", "continued_from": "M1 (box-1)"}
-    other = [{"role": "assistant", "content": "An earlier one.", "facts": {}}]
+    facts: Any = {"decode_replica": "M2 (box-2)", "continued_from": "M1 (box-1)"}
+    other: Any = [{"role": "assistant", "content": "An earlier one.", "facts": {}}]
     answer = {"role": "assistant", "content": "A.", "facts": facts, "fault": "It was cut.", "others": [other]}
-    said = [{"role": "user", "content": "?", "facts": {}}, {**answer, "place": 1}]
+    said: list[dict[str, Any]] = [{"role": "user", "content": "?", "facts": {}}, {**answer, "place": 1}]
     body = {"id": None, "messages": said}
     chat = admin_client.post("/playground/keep/", body, content_type="application/json").json()["id"]
     assert json.loads(admin.conversations.get(pk=chat).messages) == said
     assert "M1 (box-1), then M2 (box-2)" in admin_client.get(f"/playground/{chat}/export/").content.decode()
     said[1]["others"] = 7
-    answer = admin_client.post("/playground/keep/", body, content_type="application/json")
-    assert answer.status_code == 400
+    assert admin_client.post("/playground/keep/", body, content_type="application/json").status_code == 400
 
 
 @pytest.mark.django_db
