@@ -168,7 +168,11 @@ def test_what_is_asked_about_a_replica_is_done_also_when_the_answer_takes_time(
             pass
     with page.expect_navigation():
         page.locator("#ask [data-ask-verb]").click()
-    assert Job.objects.get().params == {"action": "restart", "deployment": replica.deployment_id, "replica": 0}
+    assert Job.objects.get().params == {
+        "action": "restart",
+        "deployment": replica.deployment_id,
+        "replica": 0,
+    }
 
 
 def test_stop_asks_once_and_names_its_effect(
@@ -186,3 +190,21 @@ def test_stop_asks_once_and_names_its_effect(
         page.locator("#ask [data-ask-verb]").click()
     deployment.refresh_from_db()
     assert deployment.wanted == Deployment.Wanted.STOPPED
+
+
+def test_what_cannot_be_is_told_and_not_offered(
+    browser: Browser, live_server: LiveServer, admin: User, deployment: Deployment
+) -> None:
+    Deployment.objects.update(state="stopped", wanted="stopped")
+    page = open_page(browser, live_server, admin, "desk", "light")
+    page.route(
+        "**/deployments/effect/**", lambda route: route.fulfill(headers={"X-E2LLM-Refused": "1"}, body="No.")
+    )
+    page.goto(f"{live_server.url}/deployments/{deployment.pk}/")
+    form = page.locator("form[data-confirm]", has_text="Stop").first
+    form.evaluate(
+        "form => { form.dataset.confirmFrom = '/deployments/effect/?deployment=1'; form.requestSubmit(); }"
+    )
+    page.locator("#ask").wait_for()
+    assert page.inner_text("#ask [data-ask-effect]") == "No."
+    assert page.locator("#ask [data-ask-verb]").is_hidden()
