@@ -195,7 +195,6 @@ def test_stop_asks_once_and_names_its_effect(
 def test_what_cannot_be_is_told_and_not_offered(
     browser: Browser, live_server: LiveServer, admin: User, deployment: Deployment
 ) -> None:
-    Deployment.objects.update(state="stopped", wanted="stopped")
     page = open_page(browser, live_server, admin, "desk", "light")
     page.route(
         "**/deployments/effect/**", lambda route: route.fulfill(headers={"X-E2LLM-Refused": "1"}, body="No.")
