@@ -149,7 +149,9 @@ def first_model() -> NextStep:
 
 def of_plans(last: Deployment | None) -> NextStep | None:
     """A search that goes on, or a plan that was made since the last deployment and can be deployed."""
-    runs = PlanRun.objects.only("name", "title", "created_at").exclude(device_ids={}).filter(model__isnull=False)
+    runs = (
+        PlanRun.objects.only("name", "title", "created_at").exclude(device_ids={}).filter(model__isnull=False)
+    )
     searched = runs.filter(job__state__in=(State.PENDING, State.RUNNING)).first()
     if searched is not None:
         link = Link("Watch the search", reverse("planner:run", args=[searched.pk]), "diagram-3")
