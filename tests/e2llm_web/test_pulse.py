@@ -65,4 +65,4 @@ def test_the_home_page_names_a_silent_beat(store: redis.Redis) -> None:
     assert home.attention(None) == []
     give(store, 120)
     (concern,) = home.attention(None)
-    assert concern.title.startswith("Beat, the clock, has given no sign of life for 2 min ")
+    assert concern.title.startswith("Beat, the clock, has given no sign of life for 2 min")
