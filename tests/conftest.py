@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, sync_playwright
 from accounts import vault
 from accounts.core.roles import Role
 from accounts.models import User
+from demo import llamacpp
 from e2llm_web import embedded_redis
 from inventory import remote
 from inventory.models import SshIdentity
@@ -143,8 +144,13 @@ def small_model() -> Path:
 
 
 @pytest.fixture(scope="session")
-def llama_server() -> Path:
-    return llama_program("llama-server")
+def llama_server(small_model: Path) -> Path:
+    server = llama_program("llama-server")
+    refusal = llamacpp.why_it_does_not_load(server, small_model)
+    require(
+        f"a llama-server for this processor ({refusal})", not refusal, "your own build of llama.cpp on PATH"
+    )
+    return server
 
 
 @pytest.fixture(scope="session")

@@ -74,6 +74,18 @@ def texts(page: Page) -> Any:
 browser_test = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
+def ask_the_first_again(page: Page) -> Answers:
+    """Two questions, and the first answer asked for again."""
+    answers = Answers(page, "One.", "Two.", "Three.")
+    send(page, "First?")
+    texts(page).to_have_text(["First?", "One."])
+    send(page, "Second?")
+    texts(page).to_have_text(["First?", "One.", "Second?", "Two."])
+    page.get_by_role("button", name="Regenerate").first.click()
+    texts(page).to_have_text(["First?", "Three."])
+    return answers
+
+
 class TestInABrowser:
     pytestmark = browser_test
 
@@ -104,23 +116,11 @@ class TestInABrowser:
         expect(page.locator("[data-fault]").last).to_be_hidden()
 
     def test_asking_again_replaces_the_answer_and_what_came_after(self, page: Page) -> None:
-        answers = Answers(page, "One.", "Two.", "Three.")
-        send(page, "First?")
-        texts(page).to_have_text(["First?", "One."])
-        send(page, "Second?")
-        texts(page).to_have_text(["First?", "One.", "Second?", "Two."])
-        page.get_by_role("button", name="Regenerate").first.click()
-        texts(page).to_have_text(["First?", "Three."])
+        answers = ask_the_first_again(page)
         assert answers.asked[-1]["messages"] == [{"role": "user", "content": "First?"}]
 
     def test_an_answer_that_was_asked_for_again_is_one_of_two_also_after_a_reload(self, page: Page) -> None:
-        Answers(page, "One.", "Two.", "Three.")
-        send(page, "First?")
-        texts(page).to_have_text(["First?", "One."])
-        send(page, "Second?")
-        texts(page).to_have_text(["First?", "One.", "Second?", "Two."])
-        page.get_by_role("button", name="Regenerate").first.click()
-        texts(page).to_have_text(["First?", "Three."])
+        ask_the_first_again(page)
         expect(page.locator("[data-variants]:visible")).to_contain_text("2 / 2")
         expect(page).to_have_url(re.compile(r"\?chat=\d+"))
         with page.expect_response("**/playground/keep/"):
