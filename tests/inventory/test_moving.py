@@ -29,7 +29,7 @@ def test_a_device_is_moved_only_to_where_it_shows_its_own_key(
     assert remote.host_key(device.host_key).fingerprint in text
     assert "cannot be reached" in move(admin_client, device, port=9)
     stranger = remote.create_identity("stranger")
-    assert "refused" in move(admin_client, device, identity=stranger.pk)
+    assert "refused our key for the user" in move(admin_client, device, identity=stranger.pk)
     assert Device.objects.get() == device and Device.objects.get().host == lab[0].address
     assert "Saved." in move(admin_client, device, host="127.11")  # another name of 127.0.0.11
     moved = Device.objects.get()
